@@ -106,6 +106,9 @@ TEST(Table, CommentsBeforeTheTitlesAreSkipped) {
   const std::string path = folder.write("t.csv", "# made by hand\n\n#2 of 3\nlabel,path\nx,a.png\ny,b.png\n");
   const auto source = open_source({.path = path, .val_share = 0}, Split::train);
   EXPECT_EQ(source->class_labels()->class_names(), (std::vector<std::string>{"x", "y"}));
+  const std::string tabs = folder.write("tabs.txt", "a.png\tx\t\nb.png\ty\t\n");  // a separator at each end
+  EXPECT_EQ(open_source({.path = tabs, .val_share = 0}, Split::train)->class_labels()->class_names(),
+            (std::vector<std::string>{"x", "y"}));
 }
 
 TEST(Table, PathsAndNumbersOfOtherPrograms) {

@@ -93,6 +93,11 @@ std::vector<CsvRow> parse_csv(std::string_view content, char separator, const st
     return row.fields.size() > 1 || !row.fields[0].starts_with('#');  // else a comment before the titles
   });
   if (first != rows.end()) rows.erase(rows.begin(), first);
+  const auto ends_blank = [](const CsvRow& row) {
+    return row.fields.size() > 2 && trim(row.fields.back()).empty();
+  };
+  if (std::ranges::all_of(rows, ends_blank))  // a separator at the end of each line
+    for (CsvRow& row : rows) row.fields.pop_back();
   return rows;
 }
 

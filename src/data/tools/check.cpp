@@ -206,7 +206,10 @@ class SetCheck {
       : config_(config), progress_(progress), splits_(open_splits(config)) {}
 
   CheckReport run() {
-    for (const std::string& line : splits_.problems()) report_.set.add(line);
+    for (const std::string& line : splits_.problems()) {
+      report_.set.add(line);
+      reported_.insert(line);
+    }
     if (splits_.train && is_images_alone(*splits_.train))
       report_.set.add(text(
           config_.path, ": its folder images/ is read as a class of that name; masks of images belong into ",
@@ -260,7 +263,7 @@ class SetCheck {
     }
     if (found.masked) check_masks(source, split.classes, found.values, held_out);
     for (const std::string& line : annotations.left_out())
-      if (left_out_.insert(line).second) report_.set.add(line);
+      if (reported_.insert(line).second) report_.set.add(line);
     if (found.captioned)
       for (std::string& line : found.without) report_.captions.add(std::move(line));
     for (int64_t i = 0; &images != &source && i < source.size(); ++i)
@@ -275,7 +278,7 @@ class SetCheck {
   };
   void count(Look& look, const Place& place, SplitCheck& split, Annotated& found) {
     if (!look.error.empty()) {
-      report_.unreadable.add(look.error);
+      if (!reported_.contains(look.error)) report_.unreadable.add(look.error);
       return;
     }
     if (!look.without_image) count_look(look, split);
@@ -308,7 +311,7 @@ class SetCheck {
   const SourceConfig& config_;
   const Progress& progress_;
   OpenSplits splits_;
-  std::set<std::string> left_out_;               // lines that both splits have
+  std::set<std::string> reported_;               // lines about the set
   std::unique_ptr<Annotations> annotations_[2];  // training split, held-out split
   CheckReport report_;
   DuplicateFinder duplicates_{report_};
