@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <bitset>
+#include <filesystem>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -189,6 +190,17 @@ bool is_images_alone(const Source& source) {
   return labels && labels->class_names() == std::vector<std::string>{"images"};
 }
 
+// True if the validation set has a path, or a folder of its own.
+bool has_validation_folder(const SourceConfig& config) {
+  if (!config.val_path.empty()) return true;
+  std::error_code error, ignored;
+  for (std::filesystem::directory_iterator entry(config.path, error), end; !error && entry != end;
+       entry.increment(error))
+    if (split_of_name(entry->path().filename().string()) == Split::validation && entry->is_directory(ignored))
+      return true;
+  return false;
+}
+
 std::vector<std::string> OpenSplits::problems() const {
   std::vector<std::string> lines = errors;
   std::set<std::string> seen(lines.begin(), lines.end());
@@ -219,8 +231,7 @@ class SetCheck {
       splits_.validation.reset();
     if (splits_.validation) annotations_[1] = splits_.validation->annotations();
     compare_splits();
-    const bool whole = config_.val_share == 0 || (annotations_[0] && annotations_[0]->one_split());
-    if (splits_.train && !splits_.validation && splits_.errors.empty() && !whole)
+    if (splits_.train && !splits_.validation && splits_.errors.empty() && has_validation_folder(config_))
       report_.warnings.add(path_of(config_, Split::validation) + " has no validation images");
     for (std::string& line : set_warnings(splits_.train.get(), splits_.validation.get()))
       report_.warnings.add(std::move(line));
