@@ -94,6 +94,12 @@ TEST_F(ObjectFolders, FaultsOfLabelmeNameTheShape) {
   EXPECT_EQ(error(config()), "DIR/set/a.json: shape 0: a point has \"x\", must be two numbers, x and y");
   add_labelme("set/a", shape(" ", "[[4, 2], [14, 2], [14, 3]]"));
   EXPECT_EQ(error(config()), "DIR/set/a.json: shape 0 has no 'label', the class of an object");
+  std::string circles;
+  for (int i = 0; i < 1100; ++i)
+    circles += (i ? "," : "") + shape("dog", "[[0, 0], [1e6, 0]]", R"(, "shape_type": "circle")");
+  add_labelme("set/a", circles);
+  EXPECT_NE(error(config()).find("the circles of a file may have at most 1000000 corners"), std::string::npos)
+      << error(config());
   add_labelme("set/a", "");
   std::filesystem::rename(folder_.path("set/a.png"), folder_.path("set/b.png"));
   EXPECT_EQ(error(config()), "DIR/set/a.json: its image 'a.png' is not next to it");

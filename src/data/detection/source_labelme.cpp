@@ -32,7 +32,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr JsonLimits kLimits = {.max_bytes = 2 * kMaxPictureBytes};  // files may contain their image
+constexpr JsonLimits kLimits = {.max_bytes = uint64_t{64} << 20};  // a file may contain its image
 constexpr std::array<std::string_view, 5> kJsonFolders = {"labels", "annotations", "json", "jsons",
                                                           "labelme"};
 
@@ -107,8 +107,11 @@ class LabelmeReader {
       fail(where, " has no 'label', the class of an object");
     const std::vector<double> points = points_of(shape, where);
     std::vector<double> polygon = polygon_of(kind, points);
+    corners_ += std::max<int64_t>(0, std::ssize(polygon) - std::ssize(points)) / 2;
+    check(corners_ <= kMostCorners, where, ": the circles of a file may have at most ", kMostCorners,
+          " corners");
     const bool mask = kind == "mask" && points.size() == 4;
-    if (polygon.empty() && !mask) return void(++image_.left_out[printable(kind, 40)]);
+    if (polygon.empty() && !mask) return void(++image_.left_out[known_type(kind)]);
     LabelmeObject& object = object_of(std::string(trim(label->get_ref<const std::string&>())), shape);
     if (mask) {  // its pixels are an image inside the file
       ++image_.left_out["mask (their boxes are read)"];
@@ -117,6 +120,12 @@ class LabelmeReader {
     } else {
       object.outline.polygons.push_back(std::move(polygon));
     }
+  }
+
+  static std::string known_type(const std::string& kind) {
+    constexpr std::array kTypes = {"polygon", "rectangle", "circle", "mask",
+                                   "point",   "points",    "line",   "linestrip"};
+    return std::ranges::count(kTypes, kind) > 0 ? kind : "unknown";
   }
 
   // Returns the object of a shape: that of its group and label, or a new one.
@@ -155,7 +164,7 @@ class LabelmeReader {
     if (!(radius > 0)) return {};
     // As many corners as keep the polygon within a pixel of the circle.
     const double corners = std::numbers::pi / std::acos(std::max(0.0, 1 - 1 / radius));
-    const int count = std::clamp(static_cast<int>(corners), 12, 10'000);
+    const int count = std::clamp(static_cast<int>(corners), 12, 1000);
     std::vector<double> polygon;
     for (int i = 0; i < count; ++i) {
       const double angle = 2 * std::numbers::pi * i / count;
@@ -189,7 +198,10 @@ class LabelmeReader {
     return out;
   }
 
+  static constexpr int64_t kMostCorners = 1'000'000;
+
   LabelmeImage& image_;
+  int64_t corners_ = 0;                                           // that circles add
   std::map<std::pair<std::string, std::string>, size_t> groups_;  // by label and group_id
 };
 
