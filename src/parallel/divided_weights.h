@@ -29,8 +29,9 @@ namespace tessera::parallel {
 class DividedWeights final : public nn::UnitKeeper {
  public:
   // `wholes`: all parameters, frozen ones too, the same in all processes of the axis; those of `units` are released. With
-  // `places`, the process of each unit (pipeline.h), this one keeps the weights of its own. All must outlive this. `rounded`: floats of units that
-  // travel in bfloat16, since their readers round them. With a `device` all move there, those of units as rows alone.
+  // `places`, the process of each unit (pipeline.h), this one keeps the weights of its own. All must outlive this.
+  // `rounded`: floats of units that travel in bfloat16, since their readers round them. With a `device` all move there,
+  // those of units as rows alone.
   DividedWeights(const Axis& axis, const Layout& layout, const NamedTensors& wholes,
                  const std::vector<std::vector<torch::Tensor>>& units,
                  const std::vector<torch::Tensor>& rounded = {}, std::optional<torch::Device> device = {},

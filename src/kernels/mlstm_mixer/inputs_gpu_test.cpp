@@ -1,6 +1,8 @@
 // The inputs of the mLSTM's cell for GPUs and their gradients on the emulator, against the formulas in double.
 #include "kernels/gpu/gpu_testing.h"
 
+#include <array>
+
 namespace tessera::kernels {
 namespace {
 
@@ -100,14 +102,30 @@ struct Wanted {
   std::vector<double> a, q, k, v, i, f;
 };
 
+// The memory of a, q, k, v, i and f, which it gives to the call.
+struct Outputs {
+  explicit Outputs(Problem& p)
+      : count(p.call.batch * p.call.tokens * p.call.channels),
+        of_gate(p.call.batch * p.call.heads * p.call.tokens),
+        arrays{{{Element::bf16, count},
+                {Element::bf16, count},
+                {Element::bf16, count},
+                {Element::bf16, count},
+                {Element::f32, of_gate},
+                {Element::f32, of_gate}}} {
+    p.call.a = arrays[0].as<uint16_t>(), p.call.q = arrays[1].as<uint16_t>();
+    p.call.k = arrays[2].as<uint16_t>(), p.call.v = arrays[3].as<uint16_t>();
+    p.call.igate = arrays[4].as<float>(), p.call.fgate = arrays[5].as<float>();
+  }
+  int64_t count, of_gate;
+  std::array<DeviceArray, 6> arrays;
+};
+
 TEST(MixerInputsOnGpu, AreTheFormulas) {
   for (const Case& c : kCases) {
     Problem p(c);
-    const int64_t count = c.batch * c.tokens * c.channels, of_gates = c.batch * c.heads * c.tokens;
-    DeviceArray a(Element::bf16, count), q(Element::bf16, count), k(Element::bf16, count),
-        v(Element::bf16, count), i(Element::f32, of_gates), f(Element::f32, of_gates);
-    p.call.a = a.as<uint16_t>(), p.call.q = q.as<uint16_t>(), p.call.k = k.as<uint16_t>();
-    p.call.v = v.as<uint16_t>(), p.call.igate = i.as<float>(), p.call.fgate = f.as<float>();
+    Outputs out(p);
+    auto& [a, q, k, v, i, f] = out.arrays;
     run_emulated(&gpu::Table::mixer_inputs, p.call, {&a, &q, &k, &v, &i, &f});
     const Wanted want(p);
     const std::string name = text("case ", &c - kCases);
@@ -250,16 +268,13 @@ TEST(MixerInputsOnGpu, GradientsAreTheFormulas) {
   for (const Case& c : kCases)
     for (const bool skip : {true, false}) {
       Problem p(c);
-      const int64_t count = c.batch * c.tokens * c.channels, of_gates = c.batch * c.heads * c.tokens;
-      DeviceArray a(Element::bf16, count), q(Element::bf16, count), k(Element::bf16, count),
-          v(Element::bf16, count), i(Element::f32, of_gates), f(Element::f32, of_gates);
-      p.call.a = a.as<uint16_t>(), p.call.q = q.as<uint16_t>(), p.call.k = k.as<uint16_t>();
-      p.call.v = v.as<uint16_t>(), p.call.igate = i.as<float>(), p.call.fgate = f.as<float>();
+      Outputs out(p);
+      auto& [a, q, k, v, i, f] = out.arrays;
       run_emulated(&gpu::Table::mixer_inputs, p.call, {&a});
       const Incoming incoming(c, skip);
       const int64_t numbers = gpu::mixer_numbers(p.call), parts = gpu::row_parts(c.batch * c.tokens);
-      DeviceArray dx(Element::bf16, count), parameters(Element::f32, numbers),
-          totals(Element::bf16, 4 * count), partial(Element::f32, parts * numbers);
+      DeviceArray dx(Element::bf16, out.count), parameters(Element::f32, numbers),
+          totals(Element::bf16, 4 * out.count), partial(Element::f32, parts * numbers);
       gpu::MixerInputsBackward call;
       call.of = p.call;
       incoming.set(call);

@@ -6,6 +6,7 @@
 // Each walks over memory once; 3 and 4 add in a fixed order.
 #pragma once
 
+#include "kernels/gpu/parts.h"
 #include "kernels/mlstm_mixer/inputs.cuh"
 
 namespace tessera::kernels::gpu {
@@ -248,23 +249,14 @@ struct MixerSumsKernel {
   }
 };
 
-// The sums of the parts: 32 numbers a block, the parts dealt out to eight warps and added in order.
-struct MixerPartsKernel {
+// The sums of the parts.
+struct MixerPartsKernel : PartsSum {
   using Call = MixerInputsBackward;
-  static constexpr int kWarps = 8, kThreads = kWarps * kLanes, kShared = 4 * kThreads, kBlocks = 4;
 
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
-    float* const sums = (float*)shared;
-    const int64_t column = at.x * kLanes + lane(), numbers = mixer_numbers(call.of);
-    float sum = 0;
-    if (column < numbers)
-      for (int64_t part = warp(); part < row_parts(MixerSumsKernel::rows(call.of)); part += kWarps)
-        sum += call.partial[part * numbers + column];
-    sums[thread()] = sum;
-    barrier();
-    if (warp() > 0 || column >= numbers) return;
-    for (int w = 1; w < kWarps; ++w) sum += sums[w * kLanes + lane()];
-    call.dparameters[column] = sum;
+    const int64_t parts = row_parts(MixerSumsKernel::rows(call.of));
+    float sum;
+    if (add(call.partial, parts, mixer_numbers(call.of), at, shared, sum)) call.dparameters[column(at)] = sum;
   }
 };
 

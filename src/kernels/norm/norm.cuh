@@ -7,6 +7,7 @@
 #pragma once
 
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/parts.h"
 
 namespace tessera::kernels::gpu {
 
@@ -152,26 +153,17 @@ struct NormBackwardKernel : NormRows<kWarps, kTurns> {
   }
 };
 
-// dweight and dbias: 32 columns a block, the parts dealt out to eight warps and added in order.
-struct NormPartsKernel {
+// dweight and dbias.
+struct NormPartsKernel : PartsSum {
   using Call = NormBackward;
-  static constexpr int kWarps = 8, kThreads = kWarps * kLanes, kShared = 4 * kThreads, kBlocks = 4;
 
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
-    float* const sums = (float*)shared;
-    const int64_t column = at.x * kLanes + lane(), parts = row_parts(call.rows);
-    float sum = 0;
-    if (column < 2 * call.width)
-      for (int64_t part = warp(); part < parts; part += kWarps)
-        sum += call.partial[part * 2 * call.width + column];
-    sums[thread()] = sum;
-    barrier();
-    if (warp() > 0 || column >= 2 * call.width) return;
-    for (int w = 1; w < kWarps; ++w) sum += sums[w * kLanes + lane()];
-    if (column < call.width) {
-      if (call.dweight) call.dweight[column] = sum;
+    float sum;
+    if (!add(call.partial, row_parts(call.rows), 2 * call.width, at, shared, sum)) return;
+    if (column(at) < call.width) {
+      if (call.dweight) call.dweight[column(at)] = sum;
     } else if (call.dbias) {
-      call.dbias[column - call.width] = sum;
+      call.dbias[column(at) - call.width] = sum;
     }
   }
 };

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/gpu/launch.h"
+#include "kernels/gpu/parts.h"
 
 namespace tessera::kernels::gpu {
 
@@ -75,24 +76,15 @@ struct ResidualBackwardKernel {
   }
 };
 
-// dscale: 32 columns of a sample a block, the parts dealt out to eight warps and added in order.
-struct ResidualPartsKernel {
+// dscale: y of the block is the sample.
+struct ResidualPartsKernel : PartsSum {
   using Call = ResidualBackward;
-  static constexpr int kWarps = 8, kThreads = kWarps * kLanes, kShared = 4 * kThreads, kBlocks = 4;
 
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
-    float* const sums = (float*)shared;
-    const int64_t column = at.x * kLanes + lane(),
-                  parts = row_parts(ResidualBackwardKernel::rows_of_sample(call));
-    float sum = 0;
-    if (column < call.width)
-      for (int64_t part = warp(); part < parts; part += kWarps)
-        sum += call.partial[(at.y * parts + part) * call.width + column];
-    sums[thread()] = sum;
-    barrier();
-    if (warp() > 0 || column >= call.width) return;
-    for (int w = 1; w < kWarps; ++w) sum += sums[w * kLanes + lane()];
-    call.dscale[at.y * call.width + column] = sum;
+    const int64_t parts = row_parts(ResidualBackwardKernel::rows_of_sample(call));
+    float sum;
+    if (add(call.partial + at.y * parts * call.width, parts, call.width, at, shared, sum))
+      call.dscale[at.y * call.width + column(at)] = sum;
   }
 };
 
