@@ -102,5 +102,5 @@ function(tessera_test name)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS ${processors}
-    ENVIRONMENT "OMP_NUM_THREADS=2")
+    ENVIRONMENT "OMP_NUM_THREADS=2;GOMP_SPINCOUNT=5000")
 endfunction()
