@@ -86,6 +86,24 @@ TEST(ResNet, MapsHalveUntilTheOutputStride) {
     }
 }
 
+// ResNet-18 as usual for CIFAR-10: 11,173,962 parameters, as timm's with such a stem.
+TEST(ResNet, AStemForSmallImagesKeepsTheGrid) {
+  const torch::NoGradGuard no_grad;
+  const Value settings(Value::Table{{"stem", "conv3"}, {"classes", 10}, {"image_size", 32}});
+  const auto model = build_classifier(resolve_model("resnet18", settings), 1);
+  int64_t parameters = 0;
+  for (const auto& parameter : model->parameters()) parameters += parameter.numel();
+  EXPECT_EQ(parameters, 11173962);
+  EXPECT_EQ(model->backbone->macs(32, 32) / 1000, 555417);
+  model->eval();
+  const auto maps = model->backbone->features(torch::randn({1, 3, 32, 30}), {0, 1, 2, 3});
+  for (size_t i = 0; i < 4; ++i) {
+    const int64_t stride = int64_t{1} << i;
+    EXPECT_EQ(maps[i].sizes(),
+              (std::vector<int64_t>{1, int64_t{64} << i, 32 / stride, (29 + stride) / stride}));
+  }
+}
+
 // A dilated stage sees the same as the halving one: the results agree at every second cell.
 TEST(ResNet, DilationKeepsWhatTheStrideGives) {
   const torch::NoGradGuard no_grad;

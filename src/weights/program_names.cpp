@@ -64,7 +64,7 @@ NameRows rows_of_table(const std::string& program, const std::string& family) {
 
 NameRows rows_of_family(const std::string& program, const models::ModelSpec& model) {
   const Value* stem = model.settings.find("stem");
-  const bool deep = stem && stem->is_string() && stem->as_string() != "conv7";
+  const bool deep = stem && stem->is_string() && stem->as_string().starts_with("deep");
   return rows_of_table(program, deep && find_name_table(program, kDeepResnet) ? kDeepResnet : model.family);
 }
 

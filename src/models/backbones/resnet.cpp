@@ -11,7 +11,8 @@
 // in the paper (`stride_first`): 4.09 and 3.8 G multiply-adds. CLIP's form has a stem of three 3x3
 // convolutions, halves by averaging 2x2 cells before the 1x1 convolutions, and reads the map by attention of
 // its mean. Three such convolutions and max pooling are the stem of v1c (He et al. 2019, "Bag of tricks",
-// ResNet-C), which mmseg uses.
+// ResNet-C), which mmseg uses. One 3x3 convolution that keeps the grid is the stem for images of 32x32
+// (He et al. 2016, Section 4.2).
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <array>
@@ -33,7 +34,7 @@ namespace tessera::models::resnet {
 namespace {
 
 enum class BlockKind { bottleneck, basic };
-enum class Stem { conv7, deep, deep_max };
+enum class Stem { conv7, deep, deep_max, conv3 };
 enum class Pooling { mean, attention };
 
 }  // namespace
@@ -45,7 +46,7 @@ struct tessera::EnumNames<tessera::models::resnet::BlockKind> {
 };
 template <>
 struct tessera::EnumNames<tessera::models::resnet::Stem> {
-  static constexpr std::array names = {"conv7", "deep", "deep_max"};
+  static constexpr std::array names = {"conv7", "deep", "deep_max", "conv3"};
 };
 template <>
 struct tessera::EnumNames<tessera::models::resnet::Pooling> {
@@ -77,7 +78,8 @@ struct Config : DropPathSettings {
     v("depths", depths, kDepth, "blocks of a stage");
     v("block", block, choice<BlockKind>(), "two 3x3 convolutions, or one between two of 1x1");
     v("stem", stem, choice<Stem>(),
-      "a 7x7 convolution and max pooling, or three of 3x3 and the mean (CLIP) or max pooling (v1c)");
+      "a 7x7 convolution and max pooling; three of 3x3 and the mean (CLIP) or max pooling (v1c); or one of "
+      "3x3 at full size (images of 32x32)");
     v("stem_dim", stem_dim, kHidden,
       "output channels of the stem; 0: a quarter of dims[0], or dims[0] with block = \"basic\"");
     v("stride_first", stride_first,
@@ -100,7 +102,7 @@ struct Config : DropPathSettings {
     for (const int64_t dim : dims)
       if (block == BlockKind::bottleneck && dim % kExpansion != 0)
         fail_usage("model.dims has ", dim, ", must be multiples of ", kExpansion, " for bottlenecks");
-    if (stem != Stem::conv7 && stem_width() % 2 != 0)
+    if (is_deep() && stem_width() % 2 != 0)
       fail_usage("the deep stem is ", stem_width(),
                  " channels wide, must be even: model.stem_dim, or a quarter of model.dims[0]");
     if (stride_first && (block == BlockKind::basic || average_strides))
@@ -109,6 +111,8 @@ struct Config : DropPathSettings {
     if (pooling == Pooling::attention) check_width(dims.back(), heads);
   }
 
+  bool is_deep() const { return stem == Stem::deep || stem == Stem::deep_max; }
+  int64_t stem_stride() const { return stem == Stem::conv3 ? 1 : 4; }  // pixels per cell of the first stage
   int64_t stem_width() const {
     if (stem_dim > 0) return stem_dim;
     return block == BlockKind::bottleneck ? dims[0] / kExpansion : dims[0];
@@ -268,6 +272,8 @@ class ResNet final : public PyramidBackbone {
     const int64_t width = config.stem_width();
     if (config.stem == Stem::conv7) {
       add_stem({.in = config.in_channels, .out = width, .kernel = 7, .stride = 2, .padding = 3});
+    } else if (config.stem == Stem::conv3) {
+      add_stem({.in = config.in_channels, .out = width, .kernel = 3, .padding = 1});
     } else {
       add_stem({.in = config.in_channels, .out = width / 2, .kernel = 3, .stride = 2, .padding = 1});
       add_stem({.in = width / 2, .out = width / 2, .kernel = 3, .padding = 1});
@@ -320,7 +326,7 @@ class ResNet final : public PyramidBackbone {
       fill.fan_in_uniform(config_.dims.back());
     else if (name.starts_with("fc.") || name.starts_with("head."))
       fill.fan_in_uniform(embed_width());
-    else if (parameter.dim() == 4 && config_.stem == Stem::conv7)
+    else if (parameter.dim() == 4 && !config_.is_deep())
       fill.normal(deviation(parameter.select(1, 0).numel(), 2));
     else if (parameter.dim() == 4)
       fill.fan_in_uniform(fan_in);
@@ -335,6 +341,7 @@ class ResNet final : public PyramidBackbone {
           ", must be [batch, ", config_.in_channels, ", height, width]");
     torch::Tensor x = before.permute({0, 2, 3, 1});
     for (size_t i = 0; i < stem_.size(); ++i) x = nn::convolve(stem_[i], stem_norms_[i], x);
+    if (config_.stem == Stem::conv3) return x;
     if (config_.stem == Stem::deep) return nn::average_cells(x, 2);
     return torch::max_pool2d(x.permute({0, 3, 1, 2}), 3, 2, 1).permute({0, 2, 3, 1});
   }
@@ -357,6 +364,7 @@ class ResNet final : public PyramidBackbone {
   Extent stem_grid(Extent image) const {
     const auto size = [&](int64_t side) {
       const int64_t halved = stem_[0]->extent(side);
+      if (config_.stem == Stem::conv3) return halved;
       return config_.stem == Stem::deep ? halved / 2 : (halved - 1) / 2 + 1;
     };
     return {size(image.height), size(image.width)};
@@ -365,7 +373,7 @@ class ResNet final : public PyramidBackbone {
   void add_stages() {
     const std::vector<double> rates =
         config_.drop_path_rates(std::accumulate(config_.depths.begin(), config_.depths.end(), int64_t{0}));
-    int64_t in = config_.stem_width(), index = 0, reached = 4, dilation = 1;
+    int64_t in = config_.stem_width(), index = 0, reached = config_.stem_stride(), dilation = 1;
     for (size_t stage = 0; stage < config_.dims.size(); ++stage) {
       const auto blocks = register_module("layer" + std::to_string(stage + 1), torch::nn::ModuleList());
       const int64_t before = dilation;  // as published: a stage's first block keeps the previous dilation
