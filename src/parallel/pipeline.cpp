@@ -12,6 +12,7 @@ namespace tessera::parallel {
 namespace {
 
 constexpr int64_t kMostDims = 6;
+constexpr size_t kMostSent = 12;  // messages on their way: two to a neighbour for each piece, one back
 
 // Thrown through a task's loss once its blocks of this process have run. No handler of errors may take it.
 struct Sent {};
@@ -105,6 +106,8 @@ void Pipeline::send(const Axis& pair, const torch::Tensor& tensor) {
   const torch::Tensor values = tensor.detach().contiguous().flatten();
   std::vector<int64_t> sent(2, 0);
   sent[static_cast<size_t>(1 - pair.rank())] = values.size(0);
+  // The processes are a few pieces apart, so the oldest message has arrived: its memory is free after the wait.
+  for (; sent_.size() >= kMostSent; sent_.pop_front()) sent_.front()();
   sent_.push_back(pair.start_exchange(values, sent, values.new_empty({0}), {0, 0}));
 }
 

@@ -66,7 +66,7 @@ class Pipeline final : public nn::UnitRunner {
   std::vector<int> places_;
   size_t next_ = 0;  // unit
   std::deque<Piece> pieces_;
-  std::vector<Axis::Wait> sent_;
+  std::deque<Axis::Wait> sent_;  // messages on their way, the oldest first
 };
 
 }  // namespace tessera::parallel
