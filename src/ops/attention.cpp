@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "kernels/attention/attention.h"
+#include "ops/gpu.h"
 #include "ops/inference.h"
 
 namespace tessera::ops {
@@ -126,23 +127,41 @@ torch::Tensor attention_weights(const torch::Tensor& q, const torch::Tensor& k,
   return weights_of(rq, rk, options);
 }
 
+namespace {
+
+// Attention of rotated q and k, composed.
+torch::Tensor composed(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                       const AttentionOptions& options, torch::Tensor* weights) {
+  const bool shifted = options.first_query > 0 || options.window > 0;
+  if (!weights && !shifted && options.future_weight == 1 && !(options.bias.defined() && options.causal))
+    return at::scaled_dot_product_attention(q, k, v, bias_of(options, q), 0, options.causal);
+  const torch::Tensor p = weights_of(q, k, options);
+  if (weights) *weights = p;
+  return torch::matmul(p, v.to(p.scalar_type()));
+}
+
+// The same by a kernel of a GPU, or composed if none takes it.
+torch::Tensor on_gpu_or_composed(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                                 const AttentionOptions& options) {
+  const auto [rotated_q, rotated_k] = rotated_pair(q, k, options);
+  const torch::Tensor out = attention_on_gpu(rotated_q, rotated_k, v, options);
+  return out.defined() ? out : composed(rotated_q, rotated_k, v, options, nullptr);
+}
+
+}  // namespace
+
 torch::Tensor attention_unfused(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
                                 const AttentionOptions& options, torch::Tensor* weights) {
   check_shapes(q, k, v, options);
   const auto [rq, rk] = rotated_pair(q, k, options);
-  const bool shifted = options.first_query > 0 || options.window > 0;
-  if (!weights && !shifted && options.future_weight == 1 && !(options.bias.defined() && options.causal))
-    return at::scaled_dot_product_attention(rq, rk, v, bias_of(options, rq), 0, options.causal);
-  const torch::Tensor p = weights_of(rq, rk, options);
-  if (weights) *weights = p;
-  return torch::matmul(p, v.to(p.scalar_type()));
+  return composed(rq, rk, v, options, weights);
 }
 
 bool attention_fuses(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v) {
   const auto fits = [](const torch::Tensor& x) {
     return x.device().is_cpu() && (x.scalar_type() == torch::kFloat32 || x.scalar_type() == torch::kBFloat16);
   };
-  return inference_settings().fused && fits(q) && fits(k) && fits(v);
+  return inference_settings().fused && fits(q) && fits(k) && fits(v) && !gpu_place(q);
 }
 
 namespace {
@@ -332,7 +351,7 @@ torch::Tensor attention(const torch::Tensor& q_in, const torch::Tensor& k_in, co
                         const AttentionOptions& options) {
   check_shapes(q_in, k_in, v_in, options);
   const torch::Tensor q = cast(q_in), k = cast(k_in), v = cast(v_in);
-  if (!attention_fuses(q, k, v) || angles_are_learned(options)) return attention_unfused(q, k, v, options);
+  if (!attention_fuses(q, k, v) || angles_are_learned(options)) return on_gpu_or_composed(q, k, v, options);
   const Parts p{rows_contiguous(q), rows_contiguous(k), rows_contiguous(v)};
   const auto request = request_of(p, options);
   if (!any_needs_gradient({q, k, v, options.bias})) return run_forward(p, *request, nullptr);
@@ -343,7 +362,8 @@ torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptio
   check(qkv_in.dim() == 5 && qkv_in.size(2) == 3, "attention: q, k and v in one tensor ", qkv_in.sizes(),
         " must be [batch, tokens, 3, heads, d]");
   const torch::Tensor qkv = cast(qkv_in);
-  torch::Tensor out;
+  torch::Tensor out = options.cos.defined() ? torch::Tensor() : attention_on_gpu(qkv, {}, {}, options);
+  if (out.defined()) return out.transpose(1, 2).flatten(2);
   if (attention_fuses(qkv, qkv, qkv) && !angles_are_learned(options)) {
     const torch::Tensor packed = qkv.contiguous();
     const Parts p = parts_of(packed, {}, {});
@@ -354,8 +374,10 @@ torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptio
     else
       out = run_forward(p, *request, nullptr);
   } else {
-    const Parts p = parts_of(qkv, {}, {});
-    out = attention_unfused(p.q, p.k, p.v, options);
+    // The gradient of unbind() is one tensor, those of three parts are three of the whole size.
+    const auto parts = qkv.permute({2, 0, 3, 1, 4}).unbind(0);
+    check_shapes(parts[0], parts[1], parts[2], options);
+    out = on_gpu_or_composed(parts[0], parts[1], parts[2], options);
   }
   return out.transpose(1, 2).flatten(2);
 }

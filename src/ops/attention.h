@@ -48,6 +48,11 @@ torch::Tensor rotate_pairs(const torch::Tensor& x, const torch::Tensor& cos, con
 // or if the tables have gradients.
 torch::Tensor rotate_on_gpu(const torch::Tensor& x, const torch::Tensor& cos, const torch::Tensor& sin);
 
+// Computes attention by a kernel for bfloat16 and at most 256 keys on a GPU, of rotated q and k: angles in the options are not
+// used. Without k, q is [batch, tokens, 3, heads, d]. Returns an undefined tensor if no kernel takes it.
+torch::Tensor attention_on_gpu(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v,
+                               const AttentionOptions& options);
+
 // True if attention uses the fused form: on a CPU, float32 or bfloat16, unless the settings forbid it.
 bool attention_fuses(const torch::Tensor& q, const torch::Tensor& k, const torch::Tensor& v);
 

@@ -72,6 +72,31 @@ struct Rotation {
   void* y = nullptr;                           // (B,H,T,C), contiguous
 };
 
+// bfloat16 (B,H,T,D) with contiguous channels; element strides.
+template <class Pointer>
+struct HeadsOf {
+  Pointer data = nullptr;
+  int64_t sample = 0, head = 0, token = 0;
+};
+// out = softmax(scale q k^T) v (Vaswani et al. 2017, eq. 1). With `causal` query i sees the keys up to first_query + i.
+// future_weight: a factor after the softmax for keys after that one (iLLaMA's soft mask).
+struct AttentionForward {
+  int64_t batch = 0, heads = 0, queries = 0, keys = 0, dim = 0;
+  float scale = 1;
+  bool causal = false;
+  int64_t first_query = 0;
+  float future_weight = 1;
+  HeadsOf<const uint16_t*> q, k, v;
+  HeadsOf<uint16_t*> out;
+  float* lse = nullptr;  // (B,H,queries): base-2 logarithms of the rows' sums, for the gradients, or null
+};
+// Its gradients. Overwrites the outputs.
+struct AttentionBackward {
+  AttentionForward of;  // the call of the forward pass, with its outputs
+  HeadsOf<const uint16_t*> dout;
+  HeadsOf<uint16_t*> dq, dk, dv;
+};
+
 // y = f(x), or f(x) gate.
 enum class ActivationKind : int32_t { gelu, gelu_tanh, silu };
 struct ActivationForward {

@@ -41,6 +41,8 @@ extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::T
                               residual_forms(),
                               residual_backward_forms(),
                               rotate_forms(),
+                              attention_forms(),
+                              attention_backward_forms(),
                               activation_forms(),
                               activation_backward_forms(),
                               adam_forms(),

@@ -49,6 +49,8 @@ struct Table {
   Forms<ResidualForward> residual;
   Forms<ResidualBackward> residual_backward;
   Forms<Rotation> rotate;
+  Forms<AttentionForward> attention;
+  Forms<AttentionBackward> attention_backward;
   Forms<ActivationForward> activation;
   Forms<ActivationBackward> activation_backward;
   Forms<AdamStep> adam;
@@ -61,16 +63,17 @@ struct Table {
   template <class Visitor>
   void visit(Visitor visitor) const {
     visitor("norm", norm), visitor("norm backward", norm_backward), visitor("residual", residual);
-    visitor("residual backward", residual_backward), visitor("rotate", rotate),
-        visitor("activation", activation);
-    visitor("activation backward", activation_backward), visitor("adam", adam);
+    visitor("residual backward", residual_backward), visitor("rotate", rotate);
+    visitor("attention", attention), visitor("attention backward", attention_backward);
+    visitor("activation", activation), visitor("activation backward", activation_backward);
+    visitor("adam", adam);
     visitor("mixer inputs", mixer_inputs), visitor("mixer inputs backward", mixer_inputs_backward);
     visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
     visitor("mlstm backward", mlstm_backward);
   }
 };
 // Raised by a change of meaning; kTableLayout changes with the sizes by itself.
-constexpr int32_t kTableVersion = 3;
+constexpr int32_t kTableVersion = 4;
 template <class... Part>
 constexpr int32_t sizes_of() {
   uint32_t mixed = 0;
@@ -78,9 +81,9 @@ constexpr int32_t sizes_of() {
   return static_cast<int32_t>(mixed & 0x7fffffff);
 }
 constexpr int32_t kTableLayout =
-    sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, Rotation, ActivationForward,
-             ActivationBackward, AdamTensor, AdamStep, MixerInputs, MixerInputsBackward, MlstmCell,
-             MlstmStates, MlstmGradients>();
+    sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, Rotation, AttentionForward,
+             AttentionBackward, ActivationForward, ActivationBackward, AdamTensor, AdamStep, MixerInputs,
+             MixerInputsBackward, MlstmCell, MlstmStates, MlstmGradients>();
 
 // The forms of each operator, from its .cu file.
 Forms<NormForward> norm_forms();
@@ -88,6 +91,8 @@ Forms<NormBackward> norm_backward_forms();
 Forms<ResidualForward> residual_forms();
 Forms<ResidualBackward> residual_backward_forms();
 Forms<Rotation> rotate_forms();
+Forms<AttentionForward> attention_forms();
+Forms<AttentionBackward> attention_backward_forms();
 Forms<ActivationForward> activation_forms();
 Forms<ActivationBackward> activation_backward_forms();
 Forms<AdamStep> adam_forms();
@@ -102,6 +107,10 @@ inline bool vectors(const void* p) { return (uintptr_t)p % 16 == 0; }
 template <class Pointer>
 bool vectors(const RowsOf<Pointer>& rows) {
   return vectors(rows.data) && rows.row % 8 == 0;
+}
+template <class Pointer>
+bool vectors(const HeadsOf<Pointer>& heads) {
+  return vectors(heads.data) && heads.sample % 8 == 0 && heads.head % 8 == 0 && heads.token % 8 == 0;
 }
 
 }  // namespace tessera::kernels::gpu

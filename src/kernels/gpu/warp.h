@@ -14,9 +14,11 @@
 #ifdef __CUDACC__
 #define TESSERA_DEVICE __device__ __forceinline__
 #define TESSERA_UNROLL _Pragma("unroll")
+#define TESSERA_ROLLED _Pragma("unroll 1")
 #else
 #define TESSERA_DEVICE inline
 #define TESSERA_UNROLL
+#define TESSERA_ROLLED
 #endif
 
 namespace tessera::kernels::gpu {

@@ -1,4 +1,4 @@
-// Pieces of the mLSTM's kernels on a GPU: tiles of 64 tokens in shared memory, fragments of products, gates.
+// Pieces of the mLSTM's kernels on a GPU: chunks of tokens, their gates, products with a state.
 //
 // With log f = logsigmoid(fgate), F_t = sum of log f in the chunk, a_s = log i_s - F_s and the state's m:
 //   M_t = max(m, max_(s<=t) a_s)
@@ -6,12 +6,11 @@
 // a factor of the column times one of the row, both at most 1, so only the diagonal block takes exponentials.
 #pragma once
 
-#include "kernels/gpu/launch.h"
+#include "kernels/gpu/tile.h"
 
 namespace tessera::kernels::gpu {
 
-// Rows of a tile, threads of a block (four warps of 16 rows), padding of a row, and a chunk's most tokens.
-constexpr int kTileRows = 64, kCellThreads = 128, kTilePad = 8, kMostChunk = 256;
+constexpr int kCellThreads = kTileThreads, kMostChunk = 256;  // tokens
 
 // True if the kernels take a call's chunks, and its tensors' places in memory.
 template <class Call>
@@ -22,64 +21,6 @@ bool fits(const Call& call) {
          vectors(call.k) && vectors(call.v) && vectors(call.c);
 }
 
-// Starts the copy of a tile: rows [0, rows) and columns [0, columns) of `from`, zeros elsewhere.
-template <int kWidth>
-TESSERA_DEVICE void load_tile(bf16* to, const bf16* from, int64_t stride, int rows, int columns = kWidth) {
-  constexpr int kVectors = kWidth / 8;
-  for (int i = thread(); i < kTileRows * kVectors; i += kCellThreads) {
-    const int r = i / kVectors, c = i % kVectors * 8;
-    const bool present = r < rows && c < columns;
-    copy16_async(to + r * (kWidth + kTilePad) + c, from + (present ? r * stride + c : 0), present);
-  }
-}
-
-// A (16,16) = tile[row …][column …].
-TESSERA_DEVICE void fragment_a(uint32_t (&a)[4], const bf16* tile, int pitch, int row, int column) {
-  load_matrices(a, tile + (row + (lane() >> 3 & 1) * 8 + (lane() & 7)) * pitch + column + (lane() >> 4) * 8);
-}
-// A (16,16) = the transposed tile: A[m][k] = tile[k][m].
-TESSERA_DEVICE void fragment_a_transposed(uint32_t (&a)[4], const bf16* tile, int pitch, int k, int m) {
-  load_matrices_transposed(a,
-                           tile + (k + (lane() >> 4) * 8 + (lane() & 7)) * pitch + m + (lane() >> 3 & 1) * 8);
-}
-// Two B (16,8) side by side, B[k][n] = tile[n][k].
-TESSERA_DEVICE void fragment_b(uint32_t (&b)[4], const bf16* tile, int pitch, int n, int k) {
-  load_matrices(b, tile + (n + (lane() >> 4) * 8 + (lane() & 7)) * pitch + k + (lane() >> 3 & 1) * 8);
-}
-// Two B (16,8) side by side, B[k][n] = tile[k][n].
-TESSERA_DEVICE void fragment_b_transposed(uint32_t (&b)[4], const bf16* tile, int pitch, int k, int n) {
-  load_matrices_transposed(b,
-                           tile + (k + (lane() >> 3 & 1) * 8 + (lane() & 7)) * pitch + n + (lane() >> 4) * 8);
-}
-
-// p += A B^T for this warp's 16 rows of the tile A and all 64 of B, over kWidth columns.
-template <int kWidth>
-TESSERA_DEVICE void add_scores(float (&p)[8][4], const bf16* rows, const bf16* columns) {
-  TESSERA_UNROLL for (int d = 0; d < kWidth; d += 16) {
-    uint32_t a[4], b[4];
-    fragment_a(a, rows, kWidth + kTilePad, warp() * 16, d);
-    TESSERA_UNROLL for (int n = 0; n < 4; ++n) {
-      fragment_b(b, columns, kWidth + kTilePad, 16 * n, d);
-      multiply_add(p[2 * n], a, b[0], b[1]);
-      multiply_add(p[2 * n + 1], a, b[2], b[3]);
-    }
-  }
-}
-// out += P V for P (16,64) and a tile V of 8 kTiles columns. P is rounded: weights[n][half] has the two numbers of this
-// lane in columns 8 n … of row half of its rows.
-template <int kTiles>
-TESSERA_DEVICE void add_weighted(float (&out)[kTiles][4], const uint32_t (&weights)[8][2], const bf16* v) {
-  TESSERA_UNROLL for (int s = 0; s < 4; ++s) {
-    const uint32_t a[4] = {weights[2 * s][0], weights[2 * s][1], weights[2 * s + 1][0],
-                           weights[2 * s + 1][1]};
-    TESSERA_UNROLL for (int n = 0; n < kTiles / 2; ++n) {
-      uint32_t b[4];
-      fragment_b_transposed(b, v, 8 * kTiles + kTilePad, 16 * s, 16 * n);
-      multiply_add(out[2 * n], a, b[0], b[1]);
-      multiply_add(out[2 * n + 1], a, b[2], b[3]);
-    }
-  }
-}
 // out += A C for this warp's 16 rows of the tile A, which has kDim columns, and 8 kTiles columns of C in memory. `tile`
 // takes 64 rows of C at a time; waits for all copies.
 template <int kDim, int kTiles>
@@ -103,12 +44,6 @@ TESSERA_DEVICE void add_product(float (&out)[kTiles][4], const bf16* rows, bf16*
     barrier();
   }
 }
-// Returns the sum over the four lanes that have a row's numbers.
-TESSERA_DEVICE float quad_sum(float x) {
-  x += shuffle_xor(x, 1);
-  return x + shuffle_xor(x, 2);
-}
-
 // Replaces the block's 256 values, two a thread, by their inclusive sums or maxima. `warps`: four floats.
 template <bool kMax>
 TESSERA_DEVICE void scan(float& x0, float& x1, float* warps) {
