@@ -52,7 +52,7 @@ struct FixedForm {
   float query_unit = 1, key_unit = 1;
 
   TESSERA_INLINE float weight_unit() { return 1 / kLargestWeight; }
-  // Kept as kRounds + p': the low bits are p'.
+  // Returns kRounds + p' for a weight p', so that the low bits are p' as an integer.
   TESSERA_INLINE vf weights(vf x) {
     // Weights of at most 2^-30 become 0.
     return rounded(exp2_coarse(max(splat(-30.0f), x + kLog2OfLargestWeight)));
