@@ -34,7 +34,7 @@ TEST(Table, AListThatIsNone) {
   EXPECT_EQ(refusal("a.png -1\n"),
             "DIR/l.txt line 1 has label -1, must be 0 to the number of classes less one");
   EXPECT_EQ(refusal(" \n"), "DIR/l.txt is empty");
-  EXPECT_EQ(refusal("\xff\n"), "DIR/l.txt is not UTF-8 text");
+  EXPECT_EQ(refusal("\xff\n"), "DIR/l.txt is not UTF-8 text: save it as UTF-8");
 }
 
 TEST_F(Lists, BlanksDivideWhateverTheName) {
@@ -400,6 +400,29 @@ TEST_F(Lists, PathsOfAnotherMachineAreFoundByTheirEnds) {
       error_of([&] { fail(source->warnings()[0]); }, &folder),
       "DIR/l.csv line 2: 'C:/me/set/train/a.png' does not exist; 'train/a.png' of DIR is read instead, and "
       "others likewise");
+}
+
+TEST_F(Lists, LabelStudiosTableHasItsChoices) {
+  folder.write("images/1-a.png", "A"), folder.write("images/b c.png", "B"), folder.write("images/d.png", "C");
+  const std::string titles = "annotation_id,annotator,choice,created_at,id,image,lead_time\n",
+                    paths[] = {"/data/upload/3/1-a.png", "/data/local-files/?d=set%2Fb%20c.png",
+                               "../../media/upload/3/d.png"};
+  std::string rows;
+  for (const std::string& path : paths)
+    rows += "7,1," + path.substr(path.size() - 5, 1) + ",2024-05-01T10:00Z,1," + path + ",2.5\n";
+  const auto source = open("l.csv", titles + rows);
+  EXPECT_EQ(labels_in(*source).class_names(), (Names{"a", "c", "d"}));
+  EXPECT_EQ(source->read(0).name, folder.path("images/1-a.png"));
+  EXPECT_EQ(source->read(1).name, folder.path("images/b c.png"));
+  EXPECT_EQ(source->read(2).name, folder.path("images/d.png"));
+  EXPECT_EQ(
+      labels("l.csv", "image,choice\na.png,\"{\"\"choices\"\":[\"\"cat\"\",\"\"\\u00fc\"\"]}\"\nb.png,dog\n"),
+      (Names{"cat \u00fc", "dog"}));
+  EXPECT_EQ(
+      error_of([&] { open("l.csv", "image,label\na.png,\"[{\"\"x\"\":1.5,\"\"y\"\":2}]\"\n"); }, &folder),
+      "DIR/l.csv line 2: the label is a list of objects, must be a class; for detectors export COCO, Pascal "
+      "VOC or "
+      "YOLO");
 }
 
 }  // namespace

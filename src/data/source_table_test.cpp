@@ -477,7 +477,7 @@ TEST(Table, AFileThatIsNoTableIsNamed) {
   EXPECT_EQ(open("l.csv", "path,other\n"),
             "DIR/l.csv has no column titled 'label' or 'caption', nor two or more of 0 and 1; the titles are "
             "path, other");
-  EXPECT_EQ(open("l.csv", "a,\xff\n"), "DIR/l.csv is not UTF-8 text");
+  EXPECT_EQ(open("l.csv", "a,\xff\n"), "DIR/l.csv is not UTF-8 text: save it as UTF-8");
   EXPECT_EQ(open("l.csv", "path,label,split\na,b,later\n"),
             "DIR/l.csv line 2: split is 'later', must be train, val or test");
   EXPECT_EQ(open("l.json", "{}"), R"(DIR/l.json is object, must be a list of {"path": …, "label": …})");

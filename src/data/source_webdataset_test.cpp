@@ -259,6 +259,15 @@ TEST(WebDataset, NamesWithoutAListAreTheClasses) {
   EXPECT_EQ(labels_in(*multi).labels(0), (Labels{0, 1}));
 }
 
+TEST(WebDataset, NumbersWithAFractionOfZeroAreNumbers) {
+  const TemporaryFolder folder;
+  const std::string path =
+      write_shard(folder, "f.tar", {{"a.jpg", "a"}, {"a.cls", "1.0"}, {"b.jpg", "b"}, {"b.cls", "0.0\n"}});
+  const auto source = open_source({.path = path, .val_share = 0}, Split::train);
+  EXPECT_EQ(labels_in(*source).class_names(), (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(labels_in(*source).label(0), 1);
+}
+
 TEST(WebDataset, NamesNextToNumbersAreTheClasses) {
   using Names = std::vector<std::string>;
   const TemporaryFolder folder;
@@ -459,7 +468,7 @@ TEST(ClassNames, BrokenFilesAreNamed) {
                                           "a\nb\na\n")),
             (std::vector<std::string>{"a (0)", "b", "a (2)"}));
   EXPECT_EQ(read("\n"), "DIR/c.txt holds no class names");
-  EXPECT_EQ(read("a\n\xff\n"), "DIR/c.txt is not UTF-8 text");
+  EXPECT_EQ(read("a\n\xff\n"), "DIR/c.txt is not UTF-8 text: save it as UTF-8");
   EXPECT_EQ(read_class_names(folder.write("c.txt", "a b\r\nc")), (std::vector<std::string>{"a b", "c"}));
 }
 

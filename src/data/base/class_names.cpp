@@ -89,7 +89,7 @@ std::string from_utf16(const std::string& content, const std::string& path) {
 std::string read_list_text(const std::string& path, uint64_t max_bytes) {
   std::string content = read_text(path, max_bytes);
   if (content.starts_with("\xFF\xFE") || content.starts_with("\xFE\xFF")) content = from_utf16(content, path);
-  if (!is_utf8(content)) fail(path, " is not UTF-8 text");
+  if (!is_utf8(content)) fail(path, " is not UTF-8 text: save it as UTF-8");
   content = without_mark(std::move(content));
   if (content.find('\n') == std::string::npos) std::ranges::replace(content, '\r', '\n');
   return content;

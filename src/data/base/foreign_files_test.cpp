@@ -28,6 +28,31 @@ TEST(ForeignFiles, ContainersOfOtherProgramsAreNamed) {
               std::string::npos);
 }
 
+TEST(ForeignFiles, OwnFormsOfLabellingToolsAreNamed) {
+  const TemporaryFolder folder;
+  const auto open = [&](const std::string& path) {
+    return error_of([&] { open_source({.path = path}, Split::train); }, &folder);
+  };
+  const std::string remedy =
+      ", which is not read: export objects as COCO, Pascal VOC or YOLO, and classes of images as CSV with "
+      "columns "
+      "`path` and `label`";
+  EXPECT_EQ(
+      open(folder.write("a.json", R"([{"id": 1, "annotations": [{"result": [{"value": {"choices": ["x"]},
+      "from_name": "kind", "type": "choices"}]}], "data": {"image": "/data/upload/1/a.png"}}])")),
+      "DIR/a.json is Label Studio's own JSON" + remedy);
+  EXPECT_EQ(open(folder.write(
+                "v.json", R"({"a.png1": {"filename": "a.png", "regions": [{"region_attributes": {}}]}})")),
+            "DIR/v.json is a file of the VGG Image Annotator" + remedy);
+  const std::string xml = folder.write("set/annotations.xml", "<?xml version=\"1.0\"?>\n<annotations>\n");
+  EXPECT_EQ(open(xml), "DIR/set/annotations.xml is CVAT's own XML" + remedy);
+  folder.write("set/images/a.png", "x");
+  const auto source = open_source({.path = folder.path("set"), .val_share = 0}, Split::train);
+  ASSERT_FALSE(source->warnings().empty());
+  EXPECT_EQ(error_of([&] { fail(source->warnings()[0]); }, &folder),
+            "DIR/set/annotations.xml is CVAT's own XML" + remedy);
+}
+
 TEST(ForeignFiles, AListOfSplitsNextToFoldersIsNamedAsNotRead) {
   const TemporaryFolder folder;
   for (const char* image : {"images/001.wren/a.png", "images/001.wren/b.png", "images/002.tern/c.png"})

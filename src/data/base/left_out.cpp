@@ -110,7 +110,10 @@ bool is_table(const std::string& name, const std::string& file) {
 std::vector<std::string> unread_tables(const std::string& folder) {
   std::vector<std::string> lines;
   for (const std::string& name : files_in(folder))
-    if (const std::string file = (fs::path(folder) / name).string(); is_table(name, file))
+    if (const std::string file = (fs::path(folder) / name).string(), foreign = unread_labels(file);
+        !foreign.empty())
+      lines.push_back(foreign);
+    else if (is_table(name, file))
       lines.push_back(text(file, " is not read: give it as the data to use its labels"));
   return lines;
 }

@@ -128,7 +128,9 @@ class ProblemList {
   std::vector<std::string> lines_;
 };
 
-// Throws a usage error if a file has the suffix of a container of images that is not read (.parquet, .h5, .zip).
+// Returns a line for a file of labels in the own form of a labelling tool, which is not read; "" for other files.
+std::string unread_labels(const std::string& path);
+// Throws a usage error for such a file, and for a container of images that is not read, by its suffix (.parquet, .h5, .zip).
 void refuse_foreign_file(const std::string& path);
 // The same for a folder without images that has such files.
 void refuse_foreign_files(const std::string& folder);

@@ -292,9 +292,11 @@ TEST(ImageFolder, ImagesAndMasksAreNoClasses) {
     folder.write(name, "x");
   const auto lines = open_source({.path = folder.path()}, Split::train)->warnings();
   ASSERT_EQ(lines.size(), 1u);
-  EXPECT_EQ(lines[0], folder.path("train") +
-                          ": the folders images, masks are read as classes, but look like images and their "
-                          "annotations: give the folder that contains both, one for each split");
+  EXPECT_EQ(
+      lines[0],
+      folder.path("train") +
+          ": the folders images, masks are read as classes, but look like images and their "
+          "annotations: give the folder that contains both, one for each split; masks must not be JPEG");
 }
 
 // Classes and the number of images of both splits: "apple berry 2+1".

@@ -26,11 +26,12 @@ constexpr std::array<std::string_view, 18> kRarerPath = {
     "img_filename", "image_filename", "image_index", "imageid"};
 constexpr std::array<std::string_view, 1> kRarestPath = {"id"};
 constexpr std::array<std::string_view, 5> kLabel = {"label", "labels", "class", "target", "tags"};
-constexpr std::array<std::string_view, 20> kRarerLabel = {
+constexpr std::array<std::string_view, 21> kRarerLabel = {
     "class_name",  "category",         "category_name",  "class_label", "label_name",
     "class_id",    "label_id",         "breed",          "species",     "diagnosis",
     "dx",          "class_idx",        "label_idx",      "class_index", "ground_truth",
-    "category_id", "predictionstring", "finding_labels", "cls",         "classid"};
+    "category_id", "predictionstring", "finding_labels", "cls",         "classid",
+    "choice"};
 constexpr std::array<std::string_view, 1> kRarestLabel = {"y"};  // unless there is a column "x"
 constexpr std::array<std::string_view, 3> kName = {"class_name", "label_name", "category_name"};
 constexpr std::array<std::string_view, 1> kSplit = {"split"};
@@ -473,10 +474,14 @@ std::string without_percents(const std::string& path) {
 std::string with_suffix(const std::string& root, const std::string& path) {
   const std::filesystem::path whole = std::filesystem::path(root) / path;
   std::error_code error;
-  if (is_absolute_path(path) && !std::filesystem::exists(whole, error))
+  const bool elsewhere =
+      (is_absolute_path(path) || path.starts_with("../")) && !std::filesystem::exists(whole, error);
+  if (const size_t mark = path.find("?d="); elsewhere && mark != std::string::npos)  // Label Studio's
+    return with_suffix(root, "/" + path.substr(mark + 3));
+  if (elsewhere)
     for (size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
       const std::string end = path.substr(slash + 1);
-      if (is_absolute_path(end) || end.empty()) continue;
+      if (is_absolute_path(end) || end.starts_with("../") || end.empty()) continue;
       const std::string found = with_suffix(root, end);
       if (std::filesystem::is_regular_file(std::filesystem::path(root) / found, error)) return found;
     }

@@ -61,8 +61,8 @@ std::string image_folder(const std::string& table, const std::string& first);
 
 // Returns the path of an image in `root`, with its suffix if the table leaves it out and there is such a file, and with
 // blanks for %20 if only that file exists. If an
-// absolute path ("C:/me/images/a.jpg") does not exist, it is another machine's: returns the longest end of it that does
-// exist in `root`.
+// absolute path ("C:/me/images/a.jpg") or one with "../" does not exist, it is another machine's: returns the longest end of it
+// that does exist in `root`.
 std::string with_suffix(const std::string& root, const std::string& path);
 
 // True for an absolute path of any system.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "data/base/source_labels.h"
 
@@ -17,8 +18,29 @@ std::optional<bool> read_mark(std::string_view cell, bool signs) {
   return mark == "0" || mark == "false" ? std::optional(false) : std::nullopt;
 }
 
+namespace {
+
+// Returns the labels of Label Studio's cells of several choices, {"choices": ["cat", "dog"]}; none for other cells.
+std::vector<std::string> choices_in(std::string_view cell) {
+  if (!cell.starts_with("{\"choices\"")) return {};
+  const nlohmann::json tree = nlohmann::json::parse(cell, nullptr, /*allow_exceptions=*/false);
+  if (!tree.is_object() || !tree["choices"].is_array()) return {};
+  std::vector<std::string> words;
+  for (const nlohmann::json& one : tree["choices"])
+    if (one.is_string()) words.emplace_back(trim(one.get_ref<const std::string&>()));
+  return words;
+}
+
+}  // namespace
+
 bool is_bracketed(std::string_view cell) {
-  return cell.size() >= 2 && cell.starts_with('[') && cell.ends_with(']');
+  return (cell.size() >= 2 && cell.starts_with('[') && cell.ends_with(']')) || !choices_in(cell).empty();
+}
+
+void refuse_objects(std::string_view cell, const std::string& where) {
+  if (cell.starts_with("[{"))
+    fail(where,
+         ": the label is a list of objects, must be a class; for detectors export COCO, Pascal VOC or YOLO");
 }
 
 namespace {
@@ -60,6 +82,7 @@ bool blanks_divide(const Cells& cells, bool words_too, bool tags) {
 }  // namespace
 
 std::vector<std::string> label_words(std::string_view cell, char separator) {
+  if (std::vector<std::string> choices = choices_in(cell); !choices.empty()) return choices;
   const bool brackets = is_bracketed(cell);
   if (brackets) {
     cell = cell.substr(1, cell.size() - 2);

@@ -16,8 +16,11 @@ namespace tessera::data {
 // Reads a mark: 0, 1, 0.0, 1.0, True or False in any case, with `signs` also -1 for 0. Nothing for another text.
 std::optional<bool> read_mark(std::string_view cell, bool signs = false);
 
-// True for a list in brackets, as pandas writes one: "['cat', 'dog']", "[0, 1]".
+// True for a list in brackets, as pandas writes one: "['cat', 'dog']", "[0, 1]", and for Label Studio's {"choices": ["cat"]}.
 bool is_bracketed(std::string_view cell);
+
+// Throws if a cell has a list of objects with boxes or outlines, as Label Studio writes them.
+void refuse_objects(std::string_view cell, const std::string& where);
 
 // Returns the words of a cell, which bars separate, or in brackets commas, or blanks between numbers as NumPy prints them.
 std::vector<std::string> label_words(std::string_view cell, char separator);

@@ -143,5 +143,36 @@ TEST_F(ObjectFolders, SplitsOfYoloNeedNoYaml) {
   EXPECT_EQ(open(config())->size(), 2);
 }
 
+TEST_F(ObjectFolders, YoloWithoutAListHasNumbersAsClasses) {
+  for (const std::string form : {"train/images", "images/train", "images"}) {
+    std::filesystem::remove_all(folder_.path("set"));
+    std::string labels = form, held_out = form;
+    labels.replace(labels.find("images"), 6, "labels");
+    if (form != "images") held_out.replace(held_out.find("train"), 5, "val");
+    add_image("set/" + form + "/a.png"), add_image("set/" + held_out + "/b.png");
+    folder_.write("set/" + labels + "/a.txt", "7 0.5 0.5 0.5 0.5\n");
+    std::string other = held_out;
+    other.replace(other.find("images"), 6, "labels");
+    folder_.write("set/" + other + "/b.txt", "\n2.0 0.5 0.5 0.5 0.5\n");
+    EXPECT_EQ(source_kind(folder_.path("set")), "YOLO") << form;
+    SourceConfig set = config();
+    set.val_share = 0;
+    const auto source = open(set);
+    EXPECT_EQ(object_labels(*source)->object_classes(), (Names{"2", "7"})) << form;
+    EXPECT_EQ(box_text(object_labels(*source)->objects(0)[0]), "1: 10 5 30 15");
+    const std::string root = folder_.path("set");
+    EXPECT_EQ(source->warnings().front(),
+              root + ": no list of classes, so they are called by their numbers 2, 7: put their names into " +
+                  root + "/classes.txt, one a line");
+    folder_.write("names", "a\nb\nc\nd\ne\nf\ng\nh\n");
+    set.class_names = folder_.path("names");
+    EXPECT_EQ(object_labels(*open(set))->object_classes().size(), 8u);
+  }
+  folder_.write("set/labels/a.txt", "a red star\n"), folder_.write("set/labels/b.txt", "");
+  EXPECT_EQ(source_kind(folder_.path("set")), "ImageFolder");
+  folder_.write("set/data.yaml", "train: images\nnc: 2\n");
+  EXPECT_EQ(error(config()), "DIR/set/data.yaml has no 'names', the list of classes");
+}
+
 }  // namespace
 }  // namespace tessera::data

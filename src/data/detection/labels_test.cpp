@@ -242,16 +242,6 @@ TEST_F(LabelFiles, CocoOfOtherPrograms) {
   EXPECT_TRUE(source->describe().ends_with("left out: 1 object with neither a box nor an outline"));
 }
 
-TEST_F(LabelFiles, YoloWithoutNamesIsNoSetOfClasses) {
-  add_image("yolo/images/a.png"), folder_.write("yolo/labels/a.txt", "0 0.5 0.5 0.5 0.5\n");
-  const auto source = open_source_with_problems({.path = path("yolo"), .val_share = 0}, Split::train);
-  EXPECT_EQ(source->warnings().front(),
-            path("yolo") +
-                ": the folders images, labels are read as classes, but look like YOLO's images and labels: "
-                "put the names of their classes into " +
-                path("yolo") + "/classes.txt, one a line");
-}
-
 TEST_F(LabelFiles, XmlIsNestedNoDeeperThanItsBound) {
   std::string deep, ends;
   for (int i = 0; i < 17; ++i) deep += "<a>", ends += "</a>";

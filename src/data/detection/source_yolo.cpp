@@ -1,5 +1,5 @@
 // Images with boxes or polygons as YOLO's programs read them: images/…/NAME.jpg, labels/…/NAME.txt, or both in the folder of each
-// split, and the classes in data.yaml or classes.txt.
+// split, and the classes in data.yaml or classes.txt. Without a list, the numbers in the label files are the classes.
 //
 // A line of a label file is `class x y width height`: the box's centre and size as fractions of the image's
 // width and height; or `class x1 y1 x2 y2 x3 y3 …`, a polygon with the box around it. If data.yaml has `kpt_shape`, key
@@ -13,13 +13,13 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "core/threads.h"
 #include "data/base/class_names.h"
 #include "data/base/image_files.h"
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
 #include "data/base/table_columns.h"
 #include "data/detection/label_parsers.h"
+#include "data/detection/yolo_labels.h"
 #include "data/sources/annotated_source.h"
 #include "data/sources/coco_file.h"
 #include "io/files/file.h"
@@ -29,8 +29,6 @@ namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double kRounding = 0.01;  // tolerance for rounded fractions, as in other programs
 
 bool folder_there(const fs::path& path) {
   std::error_code error;
@@ -87,11 +85,20 @@ bool holds_labels(const fs::path& folder, int depth = 0) {
   std::vector<fs::path> folders;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const fs::path& path = entry->path();
-    if (path.extension() == ".txt" && path.filename() != "classes.txt") return true;
+    if (is_label_file(path)) return true;
     if (folder_there(path)) folders.push_back(path);
   }
   return depth < 2 &&
          std::ranges::any_of(folders, [&](const fs::path& inner) { return holds_labels(inner, depth + 1); });
+}
+
+// True if one of the first files below a folder begins with a label. Sets without a list of classes need one.
+bool holds_written_labels(const fs::path& folder) {
+  constexpr size_t kFiles = 1000;  // most label files of a set may be empty
+  std::vector<std::string> files = some_files_below(folder.string(), size_t{1} << 22);
+  std::erase_if(files, [](const std::string& file) { return !is_label_file(file); });
+  files.resize(std::min(files.size(), kFiles));
+  return std::ranges::any_of(files, begins_as_labels);
 }
 
 // The images of one split: folders, or lists of paths.
@@ -147,12 +154,39 @@ YoloSplit split_by_yaml(const SourceConfig& config, Split split, const std::stri
           .keypoints = keys.keypoints};
 }
 
-// Returns the classes of a list, numbered from 0.
-NumberedClasses classes_in_list(const std::string& list) {
-  NumberedClasses classes{.names = read_class_names(list), .numbers = {}};
-  classes.numbers.resize(classes.names.size());
-  std::iota(classes.numbers.begin(), classes.numbers.end(), 0);
-  return classes;
+// Returns the folder of a split with images/ and labels/ in it, "" without one.
+std::string split_around(const std::string& path, Split split) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+    if (folder_there(entry->path() / "images") && split_of_name(entry->path().filename().string()) == split &&
+        holds_labels(entry->path() / "labels"))
+      folders.push_back(entry->path().filename().string());
+  return split_folder(folders, split, path);
+}
+
+// The folders of splits with images/ and labels/ in them.
+struct SplitsAround {
+  std::string train, held_out;
+};
+
+SplitsAround splits_around(const std::string& path) {
+  return {split_around(path, Split::train), split_around(path, Split::validation)};
+}
+
+// Returns the list of classes of a set, also in the folder of its training images; "" without one.
+std::string class_list_around(const std::string& path) {
+  const std::string own = class_list_of(path);
+  if (!own.empty()) return own;
+  const std::string train = split_around(path, Split::train);
+  return train.empty() ? "" : class_list_of((fs::path(path) / train).string());
+}
+
+bool has_splits_around(const std::string& path) {
+  const SplitsAround found = splits_around(path);
+  const std::string own = found.train.empty() ? found.held_out : found.train;
+  return !own.empty() &&
+         (!class_list_around(path).empty() || holds_written_labels(fs::path(path) / own / "labels"));
 }
 
 // True for Darknet's form, as CVAT writes it: obj.names and train.txt, the paths of the images.
@@ -165,10 +199,8 @@ YoloSplit split_by_lists(const SourceConfig& config, Split split, const fs::path
   for (const char* name : {"test.txt", "val.txt", "valid.txt"})
     if (file_there(folder / name)) held_out = (folder / name).string();
   const bool held = split == Split::validation && !held_out.empty();
-  const std::string list = config.class_names.empty() ? class_list_of(folder.string()) : config.class_names;
   return {.root = folder.string(),
           .images = held ? held_out : (folder / "train.txt").string(),
-          .classes = classes_in_list(list),
           .by_share = held_out.empty() && config.val_path.empty()};
 }
 
@@ -180,40 +212,9 @@ YoloSplit split_by_folders(const SourceConfig& config, Split split, const std::s
   const std::string train = split_folder(folders, Split::train, images.string()),
                     held_out = split_folder(folders, Split::validation, images.string());
   const std::string own = split == Split::validation && !held_out.empty() ? held_out : train;
-  const std::string list = config.class_names.empty() ? class_list_of(path) : config.class_names;
   return {.root = path,
           .images = (own.empty() ? images : images / own).string(),
-          .classes = classes_in_list(list),
           .by_share = (held_out.empty() || train.empty()) && config.val_path.empty()};
-}
-
-// Returns the folder of a split with images/ and labels/ in it, "" without one.
-std::string split_around(const std::string& path, Split split) {
-  std::vector<std::string> folders;
-  std::error_code error;
-  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
-    if (folder_there(entry->path() / "images") && split_of_name(entry->path().filename().string()) == split &&
-        holds_labels(entry->path() / "labels"))
-      folders.push_back(entry->path().filename().string());
-  return split_folder(folders, split, path);
-}
-
-// The folders of splits with images/ and labels/ in them, and the list of classes next to them or in that of training.
-struct SplitsAround {
-  std::string train, held_out, list;
-};
-
-SplitsAround splits_around(const std::string& path) {
-  SplitsAround found{split_around(path, Split::train), split_around(path, Split::validation),
-                     class_list_of(path)};
-  if (found.list.empty() && !found.train.empty())
-    found.list = class_list_of((fs::path(path) / found.train).string());
-  return found;
-}
-
-bool has_splits_around(const std::string& path) {
-  const SplitsAround found = splits_around(path);
-  return !found.list.empty() && !(found.train.empty() && found.held_out.empty());
 }
 
 YoloSplit split_by_outer_folders(const SourceConfig& config, Split split, const std::string& path) {
@@ -221,7 +222,6 @@ YoloSplit split_by_outer_folders(const SourceConfig& config, Split split, const 
   const bool held = found.train.empty() || (split == Split::validation && !found.held_out.empty());
   return {.root = path,
           .images = (fs::path(path) / (held ? found.held_out : found.train) / "images").string(),
-          .classes = classes_in_list(config.class_names.empty() ? found.list : config.class_names),
           .by_share = (found.held_out.empty() || found.train.empty()) && config.val_path.empty()};
 }
 
@@ -247,131 +247,6 @@ void add_image_paths(const std::string& place, std::vector<std::string>& paths, 
   }
 }
 
-// Returns the label file of an image: the last folder "images" of its path becomes "labels".
-std::string labels_of(const std::string& image) {
-  const fs::path path = fs::path(image).replace_extension(".txt");
-  const std::string name = path.generic_string();
-  const size_t at = name.rfind("/images/");
-  return at == std::string::npos ? name : name.substr(0, at) + "/labels/" + name.substr(at + 8);
-}
-
-// Returns "a number from 0 to 8", or the numbers of classes with gaps.
-std::string numbers_of(const std::vector<CocoCategory>& classes) {
-  const int64_t last = classes.back().number;
-  if (last + 1 == std::ssize(classes)) return text("a number from 0 to ", last);
-  std::vector<std::string> numbers;
-  for (const CocoCategory& one : classes) numbers.push_back(std::to_string(one.number));
-  return "one of the numbers " + some_of(numbers);
-}
-
-// Returns a number, also with a decimal comma, which programs write in some languages.
-std::optional<double> decimal(std::string word) {
-  if (std::ranges::count(word, ',') == 1 && word.find('.') == std::string::npos)
-    std::ranges::replace(word, ',', '.');
-  return parse_double(word);
-}
-
-// Reads the lines of one label file, in pixels.
-class LabelReader {
- public:
-  LabelReader(std::string path, const CocoImage& image, const std::vector<CocoCategory>& classes,
-              bool keypoints)
-      : path_(std::move(path)), image_(image), classes_(classes), keypoints_(keypoints) {}
-
-  void read() {
-    try {
-      const std::vector<std::string> lines = tessera::split(read_list_text(path_), '\n');
-      for (size_t i = 0; i < lines.size(); ++i)
-        if (const std::string_view line = trim(lines[i]); !line.empty()) add(line, i + 1);
-    } catch (const Error& error) {  // of the whole file
-      problems_.add(error.what());
-    }
-  }
-  std::vector<CocoAnnotation>& objects() { return objects_; }
-  const ProblemList& problems() const { return problems_; }
-
- private:
-  void add(std::string_view line, size_t number) {
-    try {
-      objects_.push_back(object(line));
-    } catch (const Error& error) {
-      problems_.add(path_, " line ", number, ": ", error.what());
-    }
-  }
-  CocoAnnotation object(std::string_view line) const {
-    std::vector<std::string> words;
-    for (const std::string& word : tessera::split(line, ' '))
-      for (const std::string& part : tessera::split(word, '\t'))
-        if (!trim(part).empty()) words.emplace_back(trim(part));
-    if (keypoints_ && words.size() > 5) words.resize(5);
-    const bool polygon = words.size() >= 7 && words.size() % 2 == 1;
-    if (words.size() != 5 && !polygon)
-      fail("has ", counted(std::ssize(words), "number"),
-           ", must be 5: class, centre x, centre y, width, height; or a class and 3 or more points");
-    const auto label = class_number(words[0]);
-    if (!label || !std::ranges::binary_search(classes_, *label, {}, &CocoCategory::number))
-      fail("the class is '", printable(words[0], 40), "', must be ", numbers_of(classes_));
-    std::vector<double> shares;
-    for (size_t i = 1; i < words.size(); ++i) shares.push_back(share(words[i]));
-    CocoAnnotation made{.image = image_.number, .category = *label};
-    const auto width = static_cast<double>(image_.width), height = static_cast<double>(image_.height);
-    if (polygon) {
-      for (size_t i = 0; i < shares.size(); ++i) shares[i] *= i % 2 == 0 ? width : height;
-      made.outline.polygons.push_back(std::move(shares));
-      const Rectangle around = box_of_outline(made.outline);
-      made.box = {around.left, around.top, around.right - around.left, around.bottom - around.top};
-    } else {
-      made.box = {(shares[0] - shares[2] / 2) * width, (shares[1] - shares[3] / 2) * height,
-                  shares[2] * width, shares[3] * height};
-    }
-    if (image_.width > 0 && !(made.box.width > 0 && made.box.height > 0)) fail("the box has no area");
-    made.area = made.box.width * made.box.height;
-    return made;
-  }
-  static double share(const std::string& word) {
-    const auto value = decimal(word);
-    if (!value || !(*value >= -kRounding && *value <= 1 + kRounding))
-      fail("'", printable(word, 40), "' must be a share of the image's width or height, from 0 to 1");
-    return *value;
-  }
-
-  std::string path_;
-  const CocoImage& image_;
-  const std::vector<CocoCategory>& classes_;  // in the order of their numbers
-  bool keypoints_;
-  std::vector<CocoAnnotation> objects_;
-  ProblemList problems_;
-};
-
-// Reads the label files of all images into `file`. Returns the label files that are missing.
-std::vector<std::string> add_labels(CocoFile& file, const std::vector<std::string>& paths, bool keypoints) {
-  std::vector<std::optional<LabelReader>> readers(paths.size());
-  parallel_for(std::ssize(paths), 16, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const std::string labels = labels_of(paths[i]);
-      if (!file_there(labels)) continue;
-      readers[i].emplace(labels, file.images[i], file.categories, keypoints);
-      readers[i]->read();
-    }
-  });
-  ProblemList problems;
-  std::vector<std::string> missing;
-  for (size_t i = 0; i < paths.size(); ++i) {
-    if (!readers[i]) {
-      missing.push_back(labels_of(paths[i]));
-      continue;
-    }
-    problems.add(readers[i]->problems());
-    for (CocoAnnotation& object : readers[i]->objects()) {
-      object.number = std::ssize(file.annotations) + 1;
-      // If an image cannot be read, its size is unknown; its own read() reports it.
-      if (object.box.width > 0 && object.box.height > 0) file.annotations.push_back(std::move(object));
-    }
-  }
-  file.problems = problems.lines();
-  return missing;
-}
-
 // Returns the label files of a folder of images that belong to none of them.
 std::vector<std::string> labels_without_image(const YoloSplit& split, const std::vector<std::string>& paths) {
   const std::string folder =
@@ -385,6 +260,29 @@ std::vector<std::string> labels_without_image(const YoloSplit& split, const std:
     if (file.ends_with(".txt") && !file.ends_with("classes.txt") && !used.contains(file))
       unused.push_back(file);
   return unused;
+}
+
+// Returns the classes of a list, numbered from 0.
+NumberedClasses classes_in_list(const std::string& list) {
+  NumberedClasses classes{.names = read_class_names(list), .numbers = {}};
+  classes.numbers.resize(classes.names.size());
+  std::iota(classes.numbers.begin(), classes.numbers.end(), 0);
+  return classes;
+}
+
+// Returns the classes of a set without data.yaml: those of a given list, of its own or of the training data's. Without a list
+// they are the numbers in the label files, and a warning is added.
+NumberedClasses classes_of(const SourceConfig& config, const std::string& path,
+                           std::vector<std::string>& warnings) {
+  std::string list = config.class_names;
+  for (const std::string& folder : {path, config.path})
+    if (list.empty()) list = class_list_around(folder);
+  if (!list.empty()) return classes_in_list(list);
+  NumberedClasses classes = classes_of_labels(path);
+  warnings.push_back(text(path, ": no list of classes, so they are called by their numbers ",
+                          some_of(classes.names), ": put their names into ",
+                          (fs::path(path) / "classes.txt").string(), ", one a line"));
+  return classes;
 }
 
 // Returns a line for each kind of file that has no object or no image.
@@ -412,11 +310,13 @@ YoloYaml parse_yolo_yaml(const std::string& content, const std::string& where) {
 bool is_yolo_path(const std::string& path) {
   if (const std::string yaml = yaml_of(path); !yaml.empty()) {
     if (yaml == path) return true;
-    return has_key(read_text(yaml), "names:");
+    const std::string content = read_text(yaml);
+    return has_key(content, "names:") || has_key(content, "nc:");
   }
   if (has_darknet_lists(path) || has_splits_around(path)) return true;
-  return folder_there(fs::path(path) / "images") && !class_list_of(path).empty() &&
-         holds_labels(fs::path(path) / "labels");
+  const fs::path labels = fs::path(path) / "labels";
+  return folder_there(fs::path(path) / "images") &&
+         (class_list_of(path).empty() ? holds_written_labels(labels) : holds_labels(labels));
 }
 
 std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
@@ -426,6 +326,8 @@ std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
                   : has_darknet_lists(path) ? split_by_lists(config, split, path)
                   : has_splits_around(path) ? split_by_outer_folders(config, split, path)
                                             : split_by_folders(config, split, path);
+  std::vector<std::string> warnings;
+  if (yaml.empty()) own.classes = classes_of(config, path, warnings);
   CocoFile file;
   for (size_t i = 0; i < own.classes.names.size(); ++i)
     file.categories.push_back({own.classes.numbers[i], std::move(own.classes.names[i])});
@@ -441,7 +343,9 @@ std::unique_ptr<Source> open_yolo(const SourceConfig& config, Split split) {
   const std::vector<std::string> missing = add_labels(file, paths, own.keypoints);
   drop_outside(file);
   ObjectPlace place{.kind = "YOLO", .file = own.images, .images = own.root, .by_share = own.by_share};
-  place.warnings = file_warnings(own, paths, missing, left_out);
+  place.warnings = std::move(warnings);
+  for (std::string& line : file_warnings(own, paths, missing, left_out))
+    place.warnings.push_back(std::move(line));
   return make_object_source(std::move(file), std::move(place), config, split);
 }
 

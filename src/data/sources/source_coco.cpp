@@ -456,7 +456,8 @@ std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
     place.images = config.image_root.empty() ? coco_image_folder(place.file, first) : config.image_root;
     const bool renamed = with_suffix(place.images, first) != first;  // without suffix, or with %20
     for (CocoImage& image : images)
-      if (renamed || is_absolute_path(image.file)) image.file = with_suffix(place.images, image.file);
+      if (renamed || is_absolute_path(image.file) || image.file.starts_with("../"))
+        image.file = with_suffix(place.images, image.file);
     measure_images(images, place.images);
   });
   if (split == Split::validation) add_training_categories(file, config);

@@ -275,7 +275,7 @@ std::string other_form(const std::string& name, const std::vector<std::string>& 
   return "";
 }
 
-// True if the first files below a folder are texts, as YOLO's labels.
+// True if the first files below a folder are texts, as labels of detectors are.
 bool lists_alone(const std::string& folder) {
   const std::vector<std::string> files = some_files_below(folder, size_t{1} << 22);
   return !files.empty() &&
@@ -292,12 +292,12 @@ std::vector<std::string> level_warnings(const std::string& root, const std::vect
   };
   if (any_of({"images"}) && any_of({"labels"}) && lists_alone(root + "/labels"))
     return {text(root, ": the folders ", some_of(classes),
-                 " are read as classes, but look like YOLO's images and labels: ",
-                 "put the names of their classes into ", root, "/classes.txt, one a line")};
-  if (any_of({"images", "image", "imgs", "img"}) && any_of({"masks", "mask", "labels", "annotations"}))
-    return {text(root, ": the folders ", some_of(classes),
                  " are read as classes, but look like images and their ",
-                 "annotations: give the folder that contains both, one for each split")};
+                 "labels in a form that is not read: COCO's, Pascal VOC's, YOLO's and labelme's are")};
+  if (any_of({"images", "image", "imgs", "img"}) && any_of({"masks", "mask", "labels", "annotations"}))
+    return {text(
+        root, ": the folders ", some_of(classes), " are read as classes, but look like images and their ",
+        "annotations: give the folder that contains both, one for each split; masks must not be JPEG")};
   std::error_code error;
   if (const fs::path list = fs::path(root).parent_path() / "train_test_split.txt"; fs::exists(list, error))
     return {

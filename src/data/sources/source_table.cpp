@@ -190,7 +190,8 @@ void add_row(const TableRow& row, const ClassNames& classes, bool chosen, bool c
   set.labels.push_back(set.multi_label ? -1 : numbers[0]);
   const std::string given = portable_path(row.path);
   set.paths.push_back(with_suffix(set.root, given));
-  if (is_absolute_path(given) && !is_absolute_path(set.paths.back()) && set.warnings.empty())
+  const auto leaves = [](const std::string& one) { return is_absolute_path(one) || one.starts_with("../"); };
+  if (leaves(given) && !leaves(set.paths.back()) && set.warnings.empty())
     set.warnings.push_back(text(row.where, ": '", printable(given, 60), "' does not exist; '",
                                 set.paths.back(), "' of ", set.root.empty() ? "." : set.root,
                                 " is read instead, and others likewise"));
@@ -293,6 +294,7 @@ ImageTable table_of_split(const SourceConfig& config, Split split, const std::st
 
 std::unique_ptr<Source> open_table(const SourceConfig& config, Split split) {
   const std::string& path = path_of(config, split);
+  refuse_foreign_file(path);
   const bool own_path = !config.val_path.empty();
   ImageTable table = table_of_split(config, split, path);
   if (!table.has_split && (!own_path || config.val_path == config.path)) {

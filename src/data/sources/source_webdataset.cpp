@@ -175,7 +175,9 @@ void add_label_words(const std::string& path, bool first_alone, std::set<std::st
 }
 
 bool all_names(const std::set<std::string>& words) {
-  const auto is_name = [](const std::string& word) { return !word.empty() && !parse_int(word); };
+  const auto is_name = [](const std::string& word) {
+    return !word.empty() && !parse_int(without_fraction(word));
+  };
   return !words.empty() && std::ranges::all_of(words, is_name);
 }
 

@@ -94,6 +94,7 @@ std::optional<TableRow> read_row(const CsvRow& row, const TableColumns& columns,
     entry.labels = std::move(*marked);
   } else if (table.labelled) {
     const std::string_view cell = class_of_boxes(trim(row.fields[columns.label]));
+    refuse_objects(cell, entry.where);
     entry.labels = label_words(cell, table.separator);
     if (columns.name != kNoColumn) entry.name = trim(row.fields[columns.name]);
     if (cell.find('|') != std::string::npos || is_bracketed(cell)) table.multi = true;

@@ -36,7 +36,8 @@ DType dtype_of(std::string_view descr, const std::string& where) {
       {"'|i1'", DType::i8},  {"'|u1'", DType::u8},  {"'|b1'", DType::boolean}};
   for (const auto& [name, dtype] : known)
     if (descr == name) return dtype;
-  fail(where, ": elements of type ", printable(descr), " are not read; it must be a little-endian number");
+  fail(where, ": elements of type ", printable(descr),
+       " are not read, must be u1, i1, i2, i4, i8, f2, f4, f8 or b1, little-endian");
 }
 
 std::vector<int64_t> shape_of(std::string_view tuple, const std::string& where) {

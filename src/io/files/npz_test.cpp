@@ -142,7 +142,9 @@ TEST_F(NpzTest, NamesWhatIsWrong) {
   EXPECT_EQ(error_reading({{"x.npy", "hello, world"}}), "'a.npz': array 'x': is no array of NumPy");
   EXPECT_EQ(
       error_reading({{"x.npy", npy("{'descr': '>i2', 'fortran_order': False, 'shape': (6,), }", kSix)}}),
-      "'a.npz': array 'x': elements of type '>i2' are not read; it must be a little-endian number");
+      "'a.npz': array 'x': elements of type '>i2' are not read, must be u1, i1, i2, i4, i8, f2, f4, f8 or "
+      "b1, "
+      "little-endian");
   EXPECT_EQ(
       error_reading({{"x.npy", npy("{'descr': '<i2', 'fortran_order': False, 'shape': (7,), }", kSix)}}),
       "'a.npz': array 'x': the array needs 14 bytes, there are 12");
