@@ -185,7 +185,8 @@ void refuse_unread_class(PublishedFolder& folder, const WeightFile& file) {
   const bool encoder = name.starts_with("Bert");
   if (encoder || (!name.empty() && is_language_model(file.path())))
     fail_usage("'", file.path(), "' holds a ", printable(name), ", ",
-               encoder ? "an encoder of texts: task bert begins with it (task.weights)"
+               encoder ? "an encoder of texts: a run of task bert begins with it (task.weights), and "
+                         "`tessera eval` takes such a run"
                        : "a language model: `tessera chat` reads it");
   if (!name.empty() && sizes_that_fit(file.tensors()).empty() && dense_heads(file).empty())
     fail_usage("'", file.path(), "' holds a ", printable(name), " (config.json next to it), must be one of ",

@@ -320,6 +320,15 @@ TEST_F(WeightsTest, VariantsOfAPublishedFolderAreOpened) {
   const auto error = [&] { return error_of([&] { weights_file_of(path("variants")); }); };
   make_directories(path("variants"));
   EXPECT_TRUE(error().ends_with("or a checkpoint directory"));
+  for (const char* name :
+       {"checkpoint-2/model.safetensors", "checkpoint-1/pytorch_model.bin", "logs/x.txt"}) {
+    make_directories(path(text("variants/", std::string(name).substr(0, std::string(name).find('/')))));
+    write_text_atomic(path(text("variants/", name)), "x");
+  }
+  EXPECT_TRUE(error().ends_with("; give one of its folders: checkpoint-1, checkpoint-2"));
+  write_text_atomic(path("variants/adapter_config.json"), "{}");
+  EXPECT_NE(error().find("its adapter of PEFT belongs to a base model"), std::string::npos);
+  std::filesystem::remove(path("variants/adapter_config.json"));
   for (const char* name : {"b.pth", "a.safetensors", "notes.txt"})
     write_text_atomic(path(text("variants/", name)), "x");
   EXPECT_TRUE(error().ends_with("; give one of its files: a.safetensors, b.pth"));

@@ -54,13 +54,22 @@ std::string published_file_in(const std::string& folder) {
 
 std::string other_weights_in(const std::string& folder) {
   constexpr std::array kEndings = {".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz"};
-  std::vector<std::string> found;
+  if (file_exists((fs::path(folder) / "adapter_config.json").string()))
+    return "; its adapter of PEFT belongs to a base model: merge it there (merge_and_unload) and save that; "
+           "`tessera chat --adapter` takes adapters of language models";
+  std::vector<std::string> found, folders;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (std::ranges::count(kEndings, lower(entry->path().extension().string())) > 0)
-      found.push_back(entry->path().filename().string());
-  std::sort(found.begin(), found.end());
-  return found.empty() ? "" : "; give one of its files: " + some_of(found);
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (std::ranges::count(kEndings, lower(path.extension().string())) > 0)
+      found.push_back(path.filename().string());
+    else if (!published_file_in(path.string()).empty() || file_exists((path / "model.safetensors").string()))
+      folders.push_back(path.filename().string());
+  }
+  std::sort(found.begin(), found.end()), std::sort(folders.begin(), folders.end());
+  if (found.empty() && folders.empty()) return "";
+  return found.empty() ? "; give one of its folders: " + some_of(folders)
+                       : "; give one of its files: " + some_of(found);
 }
 
 bool is_published_name(const std::string& file) {

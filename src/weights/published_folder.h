@@ -44,7 +44,8 @@ Value read_published_json(const std::string& path, std::initializer_list<const c
 
 // Returns the file of weights in a folder by its usual name, of several variants that of the highest precision; "" without one.
 std::string published_file_in(const std::string& folder);
-// Returns "; give one of its files: a.pth, b.pt" for weights of other names in a folder, "" without them.
+// Returns "; give one of its files: a.pth, b.pt" for weights of other names in a folder, or names its folders with weights or
+// its adapter of PEFT; "" without them.
 std::string other_weights_in(const std::string& folder);
 
 // True if published weights usually have this name.

@@ -41,6 +41,8 @@ void check_looks_like_safetensors(const std::string& path) {
   const MappedFile file(path);
   const std::string_view bytes = as_text(file.bytes());
   if (bytes.size() > 8 && bytes[8] == '{') return;
+  if (bytes.starts_with("version https://git-lfs"))
+    fail(path, ": is a Git LFS pointer: fetch the file itself");
   fail(path, ": is no weights file", bytes.empty() ? ", it is empty" : "",
        ": must be of safetensors (.safetensors), or of PyTorch (.pth, .pt, .bin)");
 }

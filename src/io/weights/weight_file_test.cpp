@@ -144,6 +144,9 @@ TEST_F(WeightFileTest, IndexAndFilesMustAgree) {
       refused_index(index),
       "DIR/m-00001-of-00003.safetensors: is no weights file: must be of safetensors (.safetensors), or of "
       "PyTorch (.pth, .pt, .bin)");
+  write_text_atomic(path("m-00001-of-00003.safetensors"), "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_EQ(refused_index(index),
+            "DIR/m-00001-of-00003.safetensors: is a Git LFS pointer: fetch the file itself");
 }
 
 TEST_F(WeightFileTest, TheFormFollowsFromTheContent) {
