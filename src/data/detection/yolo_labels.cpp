@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "core/threads.h"
 #include "data/base/image_files.h"
+#include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
 #include "io/files/file.h"
 
