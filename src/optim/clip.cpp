@@ -158,8 +158,7 @@ Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor
   if (norm_of_all) clipped.norm = norm_of_all(clipped.norm, config.norm_type);
   if (config.mode == "norm") {
     clipped.scale = std::min(1.0, config.value / (clipped.norm + 1e-6));
-    if (std::isnan(clipped.norm))
-      clipped.scale = clipped.norm;  // a NaN stays visible, as in the quotient
+    if (std::isnan(clipped.norm)) clipped.scale = clipped.norm;  // a NaN stays visible, as in the quotient
   }
   clip_each(config, parameters);
   return clipped;
