@@ -6,13 +6,15 @@ namespace {
 
 constexpr int64_t kMostKeys = 256, kMostQueries = 1 << 20;
 
+int64_t tiles_of(const AttentionForward& call) { return (call.queries + kTileRows - 1) / kTileRows; }
+
 bool fits_call(const AttentionForward& call) {
-  constexpr int64_t kMostItems = int64_t{1} << 24;
-  const bool sizes = call.batch > 0 && call.heads > 0 && call.batch <= kMostItems / call.heads &&
-                     call.queries > 0 && call.queries <= kMostQueries && call.keys > 0 &&
-                     call.keys <= kMostKeys && call.first_query >= 0 && call.first_query <= kMostQueries;
-  return sizes && call.dim > 0 && call.dim % 8 == 0 && vectors(call.q) && vectors(call.k) &&
-         vectors(call.v) && vectors(call.out);
+  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;  // of a grid's x
+  const bool sizes = call.batch > 0 && call.heads > 0 && call.queries > 0 && call.queries <= kMostQueries &&
+                     call.keys > 0 && call.keys <= kMostKeys && call.first_query >= 0 &&
+                     call.first_query <= kMostQueries;
+  return sizes && call.batch <= kMostBlocks / tiles_of(call) / call.heads && call.dim > 0 &&
+         call.dim % 8 == 0 && vectors(call.q) && vectors(call.k) && vectors(call.v) && vectors(call.out);
 }
 
 template <int kWidth>
@@ -21,8 +23,7 @@ bool takes(const AttentionForward& call) {
 }
 template <int kWidth>
 int run(const AttentionForward& call, Stream stream) {
-  const int64_t tiles = (call.queries + kTileRows - 1) / kTileRows;
-  return launch<ShortAttentionKernel<kWidth>>(call, {call.batch * call.heads * tiles, 1, 1}, stream);
+  return launch<ShortAttentionKernel<kWidth>>(call, {call.batch * call.heads * tiles_of(call), 1, 1}, stream);
 }
 template <int kWidth>
 constexpr Form<AttentionForward> forward(const char* name) {

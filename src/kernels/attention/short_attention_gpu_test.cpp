@@ -164,6 +164,7 @@ TEST(ShortAttentionOnGpu, OtherShapesAreDeclined) {
   };
   EXPECT_EQ(taken([](auto&) {}), std::pair(true, true));
   EXPECT_EQ(taken([](auto& call) { call.of.keys = 257; }), std::pair(false, false));
+  EXPECT_EQ(taken([](auto& call) { call.of.batch = int64_t{1} << 29; }), std::pair(false, false));
   EXPECT_EQ(taken([](auto& call) { call.of.dim = 60; }), std::pair(false, false));
   EXPECT_EQ(taken([](auto& call) { call.of.dim = 128; }), std::pair(true, false));
   EXPECT_EQ(taken([](auto& call) { call.of.k.token += 4; }), std::pair(false, false));
