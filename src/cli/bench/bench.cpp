@@ -126,18 +126,6 @@ tasks::Precision precision_of(BenchDtype dtype) {
   return dtype == BenchDtype::fp32 ? tasks::Precision::fp32 : tasks::Precision::bf16;
 }
 
-// Runs one step of a measurement and returns when it is done.
-using Step = std::function<void()>;
-
-// A GPU only queues its work: the step is done when the GPU is done.
-Step waited_for(const Step& step, const torch::Device& device) {
-  if (!device.is_cuda()) return step;
-  return [step, device] {
-    step();
-    torch::cuda::synchronize(device.index());
-  };
-}
-
 // Reads the size of a product from "linear 1576 x 384 -> 1152 …" or "convolution …" in a profile; a gated
 // layer has two products.
 std::optional<ProductShape> product_of(const std::string& name, const Profile::Row& row) {

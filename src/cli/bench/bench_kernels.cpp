@@ -1,4 +1,6 @@
 // `tessera bench linear|attention|mlstm|data`: one part of the program, in each of its forms.
+#include <torch/autograd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -12,6 +14,8 @@
 #include "kernels/linear/linear.h"
 #include "kernels/mlstm/mlstm.h"
 #include "open/device.h"
+#include "ops/attention.h"
+#include "ops/inference.h"
 #include "ops/mlstm.h"
 
 namespace tessera::cli {
@@ -54,6 +58,7 @@ struct LinearShape : Measurement {
 };
 
 struct HeadsShape : Measurement {
+  std::string device = "cpu";
   int64_t batch = 1, tokens = 3136, heads = 4, head_dim = 96;
 
   template <class V>
@@ -62,6 +67,7 @@ struct HeadsShape : Measurement {
     v("tokens", tokens, kSides, "length of a sequence");
     v("heads", heads, kSides, "heads");
     v("head_dim", head_dim, kSides, "channels of a head");
+    v("device", device, "cpu, cuda or auto");
     Measurement::visit(v);
   }
 };
@@ -171,50 +177,63 @@ kernels::GatesOut gate_out(const torch::Tensor& t) {
   return {t.mutable_data_ptr<float>(), t.stride(0), t.stride(2), t.stride(1)};
 }
 
+// The kernel is that of a CPU; on a GPU `tessera doctor` lists those of the library.
 template <class Functions>
 Json describe(const char* what, const kernels::Table<Functions>& table, const HeadsShape& s, int threads) {
-  return {{"bench", what},     {"kernel", kernels::name_of(kernels::choose_entry(table).isa)},
-          {"batch", s.batch},  {"tokens", s.tokens},
-          {"heads", s.heads},  {"head_dim", s.head_dim},
-          {"threads", threads}};
+  Json line = {{"bench", what}};
+  if (s.device == "cpu") line["kernel"] = kernels::name_of(kernels::choose_entry(table).isa);
+  line.update({{"device", s.device},
+               {"batch", s.batch},
+               {"tokens", s.tokens},
+               {"heads", s.heads},
+               {"head_dim", s.head_dim},
+               {"threads", threads}});
+  return line;
 }
 
-// Adjacent pairs of x [batch, tokens, heads, d] rotated by `angles` [tokens, d / 2].
-torch::Tensor rotated(const torch::Tensor& x, const torch::Tensor& angles) {
-  const torch::Tensor pairs = torch::view_as_complex(x.to(torch::kFloat32).unflatten(-1, {-1, 2}));
-  const torch::Tensor rotation = torch::polar(torch::ones_like(angles), angles).unsqueeze(1);
-  return torch::view_as_real(pairs * rotation).flatten(-2).to(x.scalar_type());
-}
-
-// The options of attention beyond softmax(q k^T) v, for the kernel and for LibTorch.
+// The options of attention beyond softmax(q k^T) v, for the kernel and for the operation.
 struct AttentionExtras {
-  explicit AttentionExtras(const AttentionShape& s) : causal(s.causal) {
-    mask.causal = s.causal, mask.window = s.window;
-    if (s.rope) {
-      const torch::Tensor places = torch::arange(s.tokens, torch::kFloat32).unsqueeze(1);
-      angles = places * torch::pow(1e-4, torch::arange(s.head_dim / 2) * 2.0 / s.head_dim).unsqueeze(0);
-      cos = angles.cos().contiguous(), sin = angles.sin().contiguous();
-      rotary = {cos.const_data_ptr<float>(), sin.const_data_ptr<float>(), 0, s.head_dim / 2, s.head_dim / 2};
-    }
-    if (s.window > 0) {
-      const torch::Tensor at = torch::arange(s.tokens), away = at.unsqueeze(1) - at.unsqueeze(0);
-      seen = away.abs() < s.window;
-      if (s.causal) seen = seen & (away >= 0);
-    }
+  AttentionExtras(const AttentionShape& s, const torch::Device& device) {
+    options.causal = mask.causal = s.causal, options.window = mask.window = s.window;
+    if (!s.rope) return;
+    const torch::Tensor places = torch::arange(s.tokens, torch::kFloat32).unsqueeze(1);
+    const torch::Tensor angles =
+        places * torch::pow(1e-4, torch::arange(s.head_dim / 2) * 2.0 / s.head_dim).unsqueeze(0);
+    options.cos = angles.cos().contiguous().to(device), options.sin = angles.sin().contiguous().to(device);
+    if (device.is_cpu())
+      rotary = {options.cos.const_data_ptr<float>(), options.sin.const_data_ptr<float>(), 0, s.head_dim / 2,
+                s.head_dim / 2};
   }
-  torch::Tensor in_libtorch(torch::Tensor q, torch::Tensor k, const torch::Tensor& v) const {
-    if (angles.defined()) q = rotated(q, angles), k = rotated(k, angles);
-    return at::scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
-                                            seen.defined() ? std::optional(seen) : std::nullopt, 0.0,
-                                            causal && !seen.defined());
-  }
-  bool causal;
   kernels::AttentionMask mask;
   kernels::Rotary rotary;
-  torch::Tensor angles, cos, sin, seen;
+  ops::AttentionOptions options;
 };
 
-// Adds the implementations for one element type.
+// Adds the operation, by the program's own kernels or composed of LibTorch's.
+void add_attention_operation(std::vector<Form>& forms, const AttentionShape& s, torch::ScalarType type,
+                             const AttentionExtras& extras, const torch::Device& device, bool fused) {
+  const std::string name = type == torch::kFloat32 ? "fp32" : "bf16", by = fused ? "" : ", LibTorch";
+  const auto make = [&] {
+    const auto options = torch::TensorOptions(type).device(device);
+    return torch::randn({s.batch, s.tokens, s.heads, s.head_dim}, options).transpose(1, 2);
+  };
+  const torch::Tensor q = make(), k = make(), v = make(), d = make();
+  const auto forward = [=, options = extras.options](bool gradients) {
+    const ops::InferenceScope scope({.fused = fused});
+    const torch::AutoGradMode mode(gradients);
+    for (const torch::Tensor& x : {q, k, v}) x.requires_grad_(gradients);
+    return ops::attention(q, k, v, options);
+  };
+  forms.push_back({name + " forward" + by, waited_for([=] { forward(false); }, device)});
+  forms.push_back({name + " forward and backward" + by, waited_for(
+                                                            [=] {
+                                                              const torch::Tensor out = forward(true);
+                                                              torch::autograd::grad({out}, {q, k, v}, {d});
+                                                            },
+                                                            device)});
+}
+
+// Adds the kernels of a CPU for one element type.
 void add_attention(std::vector<Form>& forms, const AttentionShape& s, torch::ScalarType type,
                    const AttentionExtras& extras) {
   const kernels::AttentionShape shape{s.batch,  s.heads,    s.tokens,
@@ -254,7 +273,6 @@ void add_attention(std::vector<Form>& forms, const AttentionShape& s, torch::Sca
                                                   extras.rotary,
                                                   {}});
                    }});
-  forms.push_back({name + " forward, LibTorch", [=] { extras.in_libtorch(q, k, v); }});
 }
 
 void attention(const AttentionShape& s) {
@@ -262,12 +280,22 @@ void attention(const AttentionShape& s) {
     fail_usage("--rope rotates pairs of channels: --head-dim ", s.head_dim, " must be even");
   const int threads = train::use_threads(s.threads);
   const torch::NoGradGuard no_grad;
+  const torch::Device device = train::choose_device(s.device);
   std::vector<Form> forms;
-  const AttentionExtras extras(s);
-  for (const auto type : {torch::kFloat32, torch::kBFloat16}) add_attention(forms, s, type, extras);
+  const AttentionExtras extras(s, device);
+  for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+    if (device.is_cpu())
+      add_attention(forms, s, type, extras);
+    else
+      add_attention_operation(forms, s, type, extras, device, /*fused=*/true);
+    add_attention_operation(forms, s, type, extras, device, /*fused=*/false);
+  }
   Json line = describe("attention", kernels::attention_table(), s, threads);
-  const bool pairs = kernels::attention_bf16_pairs() && kernels::bf16_pairs_are_faster(kernels::active_isa());
-  line["kernel_bf16"] = pairs ? kernels::name_of(kernels::active_isa()) : line["kernel"].get<std::string>();
+  if (device.is_cpu()) {
+    const bool pairs =
+        kernels::attention_bf16_pairs() && kernels::bf16_pairs_are_faster(kernels::active_isa());
+    line["kernel_bf16"] = pairs ? kernels::name_of(kernels::active_isa()) : line["kernel"].get<std::string>();
+  }
   line.update({{"causal", s.causal}, {"window", s.window}, {"rope", s.rope}});
   print(s, line, forms, {});
 }
@@ -357,8 +385,59 @@ std::vector<Form> parallel_forms(const MlstmTensors& t) {
            }}};
 }
 
+// The cell on a GPU, by the library's kernels (forward with norm, skip and gate, if one kernel has them), and composed of
+// LibTorch's operations in chunks of 64.
+std::vector<Form> mlstm_gpu_forms(const HeadsShape& s, const torch::Device& device) {
+  const auto half = torch::TensorOptions(torch::kBFloat16).device(device);
+  const auto make = [&] { return torch::randn({s.batch, s.tokens, s.heads * s.head_dim}, half) * 0.1; };
+  const auto gate = [&](double mean) {
+    return torch::randn({s.batch, s.heads, s.tokens}, half.dtype(torch::kFloat32)) + mean;
+  };
+  ops::MlstmGpuInputs x;
+  x.q = make(), x.k = make(), x.v = make(), x.i = gate(0), x.f = gate(4), x.a = make(), x.z = make();
+  x.norm_scale = torch::ones({s.heads * s.head_dim}, half.dtype(torch::kFloat32)), x.skip = x.norm_scale;
+  x.heads = s.heads;
+  const auto leaves = [x] {
+    std::vector<torch::Tensor> all;
+    for (const torch::Tensor& t : {x.q, x.k, x.v, x.i, x.f}) all.push_back(t.detach().requires_grad_());
+    return all;
+  };
+  const auto by_kernels = [x, dim = s.head_dim](const std::vector<torch::Tensor>& t) {
+    ops::MlstmGpuInputs inputs = x;
+    inputs.q = t[0], inputs.k = t[1], inputs.v = t[2], inputs.i = t[3], inputs.f = t[4];
+    const ops::MlstmGpuResult result = ops::mlstm_on_gpu(inputs);
+    const torch::Tensor out = result.h.defined() ? result.h : result.y;
+    check(out.defined(), "bench mlstm: the GPU's library has no kernel for ", dim,
+          " channels a head: `tessera doctor` prints its kernels");
+    return out;
+  };
+  const auto composed = [heads = s.heads](const std::vector<torch::Tensor>& t) {
+    const auto of_heads = [&](size_t i) { return t[i].unflatten(2, {heads, -1}).transpose(1, 2); };
+    const torch::Tensor k = of_heads(1), v = of_heads(2);
+    return ops::mlstm_chunkwise(of_heads(0), k, v, t[3], t[4], 64, ops::mlstm_start(k, v)).h;
+  };
+  std::vector<Form> forms;
+  const auto add = [&](const std::string& by, const auto& cell) {
+    forms.push_back({"bf16 forward" + by, waited_for([=] { cell({x.q, x.k, x.v, x.i, x.f}); }, device)});
+    forms.push_back({"bf16 forward and backward" + by, waited_for(
+                                                           [=] {
+                                                             const torch::AutoGradMode mode(true);
+                                                             const std::vector<torch::Tensor> t = leaves();
+                                                             torch::autograd::grad({cell(t).sum()}, t);
+                                                           },
+                                                           device)});
+  };
+  add("", by_kernels), add(", LibTorch", composed);
+  return forms;
+}
+
 void mlstm(const HeadsShape& s) {
   const int threads = train::use_threads(s.threads);
+  if (const torch::Device device = train::choose_device(s.device); !device.is_cpu()) {
+    const torch::NoGradGuard no_grad;
+    print(s, describe("mlstm", kernels::mlstm_table(), s, threads), mlstm_gpu_forms(s, device), {});
+    return;
+  }
   const MlstmTensors floats(s, torch::kFloat32);
   std::vector<Form> forms = chunkwise_forms("chunkwise", floats);
   const auto add = [&](std::vector<Form> more) { forms.insert(forms.end(), more.begin(), more.end()); };

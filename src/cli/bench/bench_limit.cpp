@@ -1,6 +1,7 @@
 #include "cli/bench/bench_limit.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/cuda.h>
 
 #include <algorithm>
 #include <array>
@@ -64,6 +65,14 @@ LimitProduct::LimitProduct(BenchDtype dtype, int64_t rows, int64_t in, int64_t o
   const auto type = dtype == BenchDtype::bf16 ? torch::kBFloat16 : torch::kFloat32;
   const torch::Tensor x = torch::randn({rows, in}).to(type), w = torch::randn({out, in}).to(type);
   run_ = dtype == BenchDtype::int8 ? byte_product(x, w) : float_product(x, w);
+}
+
+Step waited_for(const Step& step, const torch::Device& device) {
+  if (!device.is_cuda()) return step;
+  return [step, device] {
+    step();
+    torch::cuda::synchronize(device.index());
+  };
 }
 
 double median(std::vector<double> values) {

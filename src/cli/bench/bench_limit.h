@@ -1,6 +1,8 @@
 // The limit of the machine: oneDNN's matrix products with packed weights, through LibTorch's copy of it.
 #pragma once
 
+#include "ops/torch.h"
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -23,6 +25,11 @@ class LimitProduct {
   std::function<void()> run_;
   double gflop_;
 };
+
+// Runs one step of a measurement and returns when it is done.
+using Step = std::function<void()>;
+// Returns the step with a wait for its end: a GPU only queues its work.
+Step waited_for(const Step& step, const torch::Device& device);
 
 double median(std::vector<double> values);  // needs at least one value
 
