@@ -168,6 +168,15 @@ TEST_F(ObjectFolders, YoloWithoutAListHasNumbersAsClasses) {
     set.class_names = folder_.path("names");
     EXPECT_EQ(object_labels(*open(set))->object_classes().size(), 8u);
   }
+  std::filesystem::remove(folder_.path("set/labels/b.txt"));
+  add_image("other/images/a.png"), folder_.write("other/labels/a.txt", "2 0.5 0.5 0.5 0.5\n");
+  add_image("set/images/b.png"), folder_.write("set/labels/b.txt", "2 0.5 0.5 0.5 0.5\n");
+  SourceConfig apart = config();
+  apart.val_path = folder_.path("other");
+  EXPECT_EQ(object_labels(*open(apart, Split::validation))->object_classes(), (Names{"2", "7"}));
+  folder_.write("set/data.yaml", "train: images\nnames: {2: x, 7: y}\n");
+  EXPECT_EQ(object_labels(*open(apart, Split::validation))->object_classes(), (Names{"x", "y"}));
+  std::filesystem::remove(folder_.path("set/data.yaml"));
   folder_.write("set/labels/a.txt", "a red star\n"), folder_.write("set/labels/b.txt", "");
   EXPECT_EQ(source_kind(folder_.path("set")), "ImageFolder");
   folder_.write("set/data.yaml", "train: images\nnc: 2\n");

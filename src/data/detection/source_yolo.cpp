@@ -278,7 +278,9 @@ NumberedClasses classes_of(const SourceConfig& config, const std::string& path,
   for (const std::string& folder : {path, config.path})
     if (list.empty()) list = class_list_around(folder);
   if (!list.empty()) return classes_in_list(list);
-  NumberedClasses classes = classes_of_labels(path);
+  if (const std::string yaml = yaml_of(config.path); !yaml.empty())
+    return parse_yolo_yaml(read_list_text(yaml, kMostYamlBytes), yaml).classes;
+  NumberedClasses classes = classes_of_labels(folder_there(config.path) ? config.path : path);
   warnings.push_back(text(path, ": no list of classes, so they are called by their numbers ",
                           some_of(classes.names), ": put their names into ",
                           (fs::path(path) / "classes.txt").string(), ", one a line"));
