@@ -363,6 +363,10 @@ TEST_F(Lists, ImagesAreFoundBelowTheTable) {
       error_of([&] { fail(source->warnings()[0]); }, &folder),
       "DIR/l.csv: 'x1' does not exist; 'part_1/images/x1.jpg' of DIR is read instead, and others likewise");
   EXPECT_EQ(error_of([&] { source->read(2); }, &folder), "cannot open 'DIR/twin': No such file or directory");
+  const auto upload = open("u.csv", "image,choice\n/data/upload/7/x1.jpg,nv\n/data/upload/7/twin.jpg,mel\n");
+  EXPECT_EQ(upload->read(0).name, folder.path("part_1/images/x1.jpg"));
+  EXPECT_EQ(error_of([&] { upload->read(1); }),
+            "cannot open '/data/upload/7/twin.jpg': No such file or directory");
   folder.write("data_256/a/alley/1.jpg", "A"), folder.write("data_256/b/1.jpg", "B");
   EXPECT_EQ(open("list.txt", "/a/alley/1.jpg 0\n/b/1.jpg 1\n")->read(0).name,
             folder.path("data_256/a/alley/1.jpg"));

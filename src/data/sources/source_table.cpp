@@ -137,13 +137,19 @@ class ImagesBelow {
       }
     std::ranges::sort(ends_);
   }
-  // Returns the only image with a path that ends in this one, with or without suffix. Returns the path itself if there is
-  // none or more than one.
+  // Returns the only image with a path that ends in this one, with or without suffix; of an absolute path, in its longest end
+  // that any image has. Returns the path itself if there is none or more than one.
   std::string find(const std::string& path) const {
-    const std::string end = reversed(path.substr(std::min(path.find_first_not_of('/'), path.size())));
-    const auto first = std::ranges::lower_bound(ends_, std::pair(end, size_t{0}));
-    const auto fits = [&](auto place) { return place != ends_.end() && place->first.starts_with(end); };
-    return fits(first) && !fits(first + 1) ? places_[first->second] : path;
+    std::string rest = path.substr(std::min(path.find_first_not_of('/'), path.size()));
+    for (;;) {
+      const std::string end = reversed(rest);
+      const auto first = std::ranges::lower_bound(ends_, std::pair(end, size_t{0}));
+      const auto fits = [&](auto place) { return place != ends_.end() && place->first.starts_with(end); };
+      if (fits(first)) return fits(first + 1) ? path : places_[first->second];
+      const size_t slash = rest.find('/');
+      if (!is_absolute_path(path) || slash == std::string::npos) return path;
+      rest.erase(0, slash + 1);
+    }
   }
 
  private:
