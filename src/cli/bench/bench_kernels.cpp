@@ -387,47 +387,48 @@ std::vector<Form> parallel_forms(const MlstmTensors& t) {
 
 // The cell on a GPU, by the library's kernels (forward with norm, skip and gate, if one kernel has them), and composed of
 // LibTorch's operations in chunks of 64.
-std::vector<Form> mlstm_gpu_forms(const HeadsShape& s, const torch::Device& device) {
-  const auto half = torch::TensorOptions(torch::kBFloat16).device(device);
-  const auto make = [&] { return torch::randn({s.batch, s.tokens, s.heads * s.head_dim}, half) * 0.1; };
-  const auto gate = [&](double mean) {
-    return torch::randn({s.batch, s.heads, s.tokens}, half.dtype(torch::kFloat32)) + mean;
-  };
-  ops::MlstmGpuInputs x;
-  x.q = make(), x.k = make(), x.v = make(), x.i = gate(0), x.f = gate(4), x.a = make(), x.z = make();
-  x.norm_scale = torch::ones({s.heads * s.head_dim}, half.dtype(torch::kFloat32)), x.skip = x.norm_scale;
-  x.heads = s.heads;
-  const auto leaves = [x] {
-    std::vector<torch::Tensor> all;
-    for (const torch::Tensor& t : {x.q, x.k, x.v, x.i, x.f}) all.push_back(t.detach().requires_grad_());
-    return all;
-  };
-  const auto by_kernels = [x, dim = s.head_dim](const std::vector<torch::Tensor>& t) {
-    ops::MlstmGpuInputs inputs = x;
-    inputs.q = t[0], inputs.k = t[1], inputs.v = t[2], inputs.i = t[3], inputs.f = t[4];
-    const ops::MlstmGpuResult result = ops::mlstm_on_gpu(inputs);
-    const torch::Tensor out = result.h.defined() ? result.h : result.y;
-    check(out.defined(), "bench mlstm: the GPU's library has no kernel for ", dim,
-          " channels a head: `tessera doctor` prints its kernels");
-    return out;
-  };
-  const auto composed = [heads = s.heads](const std::vector<torch::Tensor>& t) {
-    const auto of_heads = [&](size_t i) { return t[i].unflatten(2, {heads, -1}).transpose(1, 2); };
+struct MlstmOnGpu {
+  using Tensors = std::vector<torch::Tensor>;
+  MlstmOnGpu(const HeadsShape& s, const torch::Device& device) {
+    const auto half = torch::TensorOptions(torch::kBFloat16).device(device),
+               floats = half.dtype(torch::kFloat32);
+    for (torch::Tensor* t : {&x.q, &x.k, &x.v, &x.a, &x.z})
+      *t = torch::randn({s.batch, s.tokens, s.heads * s.head_dim}, half) * 0.1;
+    x.i = torch::randn({s.batch, s.heads, s.tokens}, floats), x.f = x.i + 4;
+    x.norm_scale = x.skip = torch::ones({s.heads * s.head_dim}, floats), x.heads = s.heads;
+  }
+  Tensors inputs() const { return {x.q, x.k, x.v, x.i, x.f}; }
+  torch::Tensor by_kernels(const Tensors& t) const {
+    ops::MlstmGpuInputs given = x;
+    given.q = t[0], given.k = t[1], given.v = t[2], given.i = t[3], given.f = t[4];
+    const ops::MlstmGpuResult result = ops::mlstm_on_gpu(given);
+    check(result.h.defined() || result.y.defined(),
+          "bench mlstm: the GPU has no kernel for heads of this size: `tessera doctor` prints its kernels");
+    return result.h.defined() ? result.h : result.y;
+  }
+  torch::Tensor composed(const Tensors& t) const {
+    const auto of_heads = [&](size_t i) { return t[i].unflatten(2, {x.heads, -1}).transpose(1, 2); };
     const torch::Tensor k = of_heads(1), v = of_heads(2);
     return ops::mlstm_chunkwise(of_heads(0), k, v, t[3], t[4], 64, ops::mlstm_start(k, v)).h;
-  };
+  }
+  ops::MlstmGpuInputs x;
+};
+
+std::vector<Form> mlstm_gpu_forms(const HeadsShape& s, const torch::Device& device) {
+  const MlstmOnGpu gpu(s, device);
   std::vector<Form> forms;
   const auto add = [&](const std::string& by, const auto& cell) {
-    forms.push_back({"bf16 forward" + by, waited_for([=] { cell({x.q, x.k, x.v, x.i, x.f}); }, device)});
-    forms.push_back({"bf16 forward and backward" + by, waited_for(
-                                                           [=] {
-                                                             const torch::AutoGradMode mode(true);
-                                                             const std::vector<torch::Tensor> t = leaves();
-                                                             torch::autograd::grad({cell(t).sum()}, t);
-                                                           },
-                                                           device)});
+    const auto trained = [=] {
+      const torch::AutoGradMode mode(true);
+      MlstmOnGpu::Tensors leaves;
+      for (const torch::Tensor& t : gpu.inputs()) leaves.push_back(t.detach().requires_grad_());
+      torch::autograd::grad({cell(leaves).sum()}, leaves);
+    };
+    forms.push_back({"bf16 forward" + by, waited_for([=] { cell(gpu.inputs()); }, device)});
+    forms.push_back({"bf16 forward and backward" + by, waited_for(trained, device)});
   };
-  add("", by_kernels), add(", LibTorch", composed);
+  add("", [gpu](const MlstmOnGpu::Tensors& t) { return gpu.by_kernels(t); });
+  add(", LibTorch", [gpu](const MlstmOnGpu::Tensors& t) { return gpu.composed(t); });
   return forms;
 }
 
