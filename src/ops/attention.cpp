@@ -183,6 +183,12 @@ Parts parts_of(const torch::Tensor& q, const torch::Tensor& k, const torch::Tens
   return {part(0), part(1), part(2)};
 }
 
+// The parts of a packed tensor with one gradient for all; those of selected parts are three tensors of the whole size.
+Parts unbound(const torch::Tensor& qkv) {
+  const auto parts = qkv.permute({2, 0, 3, 1, 4}).unbind(0);
+  return {parts[0], parts[1], parts[2]};
+}
+
 // Allocates [batch, heads, tokens, d] with the memory order [batch, tokens, heads, d].
 torch::Tensor by_token(const torch::Tensor& like) {
   return torch::empty({like.size(0), like.size(2), like.size(1), like.size(3)}, like.options())
@@ -374,10 +380,9 @@ torch::Tensor attention_packed(const torch::Tensor& qkv_in, const AttentionOptio
     else
       out = run_forward(p, *request, nullptr);
   } else {
-    // The gradient of unbind() is one tensor, those of three parts are three of the whole size.
-    const auto parts = qkv.permute({2, 0, 3, 1, 4}).unbind(0);
-    check_shapes(parts[0], parts[1], parts[2], options);
-    out = on_gpu_or_composed(parts[0], parts[1], parts[2], options);
+    const Parts p = any_needs_gradient({qkv}) ? unbound(qkv) : parts_of(qkv, {}, {});
+    check_shapes(p.q, p.k, p.v, options);
+    out = on_gpu_or_composed(p.q, p.k, p.v, options);
   }
   return out.transpose(1, 2).flatten(2);
 }
