@@ -178,11 +178,11 @@ kernels::GatesOut gate_out(const torch::Tensor& t) {
 }
 
 // The kernel is that of a CPU; on a GPU `tessera doctor` lists those of the library.
-template <class Functions>
-Json describe(const char* what, const kernels::Table<Functions>& table, const HeadsShape& s, int threads) {
+Json describe(const char* what, const auto& table, const HeadsShape& s, int threads,
+              const torch::Device& device) {
   Json line = {{"bench", what}};
-  if (s.device == "cpu") line["kernel"] = kernels::name_of(kernels::choose_entry(table).isa);
-  line.update({{"device", s.device},
+  if (device.is_cpu()) line["kernel"] = kernels::name_of(kernels::choose_entry(table).isa);
+  line.update({{"device", device.str()},
                {"batch", s.batch},
                {"tokens", s.tokens},
                {"heads", s.heads},
@@ -290,7 +290,7 @@ void attention(const AttentionShape& s) {
       add_attention_operation(forms, s, type, extras, device, /*fused=*/true);
     add_attention_operation(forms, s, type, extras, device, /*fused=*/false);
   }
-  Json line = describe("attention", kernels::attention_table(), s, threads);
+  Json line = describe("attention", kernels::attention_table(), s, threads, device);
   if (device.is_cpu()) {
     const bool pairs =
         kernels::attention_bf16_pairs() && kernels::bf16_pairs_are_faster(kernels::active_isa());
@@ -434,9 +434,10 @@ std::vector<Form> mlstm_gpu_forms(const HeadsShape& s, const torch::Device& devi
 
 void mlstm(const HeadsShape& s) {
   const int threads = train::use_threads(s.threads);
-  if (const torch::Device device = train::choose_device(s.device); !device.is_cpu()) {
+  const torch::Device device = train::choose_device(s.device);
+  if (!device.is_cpu()) {
     const torch::NoGradGuard no_grad;
-    print(s, describe("mlstm", kernels::mlstm_table(), s, threads), mlstm_gpu_forms(s, device), {});
+    print(s, describe("mlstm", kernels::mlstm_table(), s, threads, device), mlstm_gpu_forms(s, device), {});
     return;
   }
   const MlstmTensors floats(s, torch::kFloat32);
@@ -448,7 +449,7 @@ void mlstm(const HeadsShape& s) {
   if (static_cast<double>(s.batch * s.heads) * static_cast<double>(s.tokens) * static_cast<double>(s.tokens) <
       2e8)
     add(parallel_forms(floats));
-  print(s, describe("mlstm", kernels::mlstm_table(), s, threads), forms, {});
+  print(s, describe("mlstm", kernels::mlstm_table(), s, threads, device), forms, {});
 }
 
 struct BenchDataOptions {
