@@ -2,6 +2,8 @@
 
 #include <malloc.h>
 #include <unistd.h>
+
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <climits>
@@ -46,9 +48,64 @@ void return_freed_memory(int large) {
 #endif
 }
 
+namespace {
+
+// Returns the first word of a file and its second one; empty ones if there are none.
+std::pair<std::string, std::string> two_words(const std::string& path) {
+  std::ifstream file(path);
+  std::pair<std::string, std::string> words;
+  file >> words.first >> words.second;
+  return words;
+}
+
+template <class Number>
+void lower(std::optional<Number>& limit, Number value) {
+  limit = limit ? std::min(*limit, value) : value;
+}
+
+// "max" (no limit), -1 (the same in the first version) and damaged files give none.
+std::optional<double> positive(const std::string& word) {
+  const std::optional<double> number = parse_double(word);
+  return number && *number > 0 ? number : std::nullopt;
+}
+
+// Reads the limits of one group's folder. Folders of the first version have one kind of limit each.
+void read_group(const std::string& folder, ContainerLimits& limits) {
+  const auto [quota, period] = two_words(folder + "/cpu.max");
+  if (const auto time = positive(quota), of = positive(period); time && of) lower(limits.cores, *time / *of);
+  const auto time = positive(two_words(folder + "/cpu.cfs_quota_us").first);
+  const auto of = positive(two_words(folder + "/cpu.cfs_period_us").first);
+  if (time && of) lower(limits.cores, *time / *of);
+  for (const char* name : {"/memory.max", "/memory.limit_in_bytes"})
+    if (const auto bytes = positive(two_words(folder + name).first); bytes && *bytes < 0x1p62)
+      lower(limits.memory, static_cast<uint64_t>(*bytes));
+}
+
+}  // namespace
+
+ContainerLimits container_limits(const std::string& root) {
+  ContainerLimits limits;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  // "0::/job" in the second version, "4:cpu,cpuacct:/job" in the first. A container may see its group as the
+  // top folder but be named by its path on the machine, so missing folders are passed.
+  for (std::string line; std::getline(groups, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string top = text(root, "/sys/fs/cgroup", controllers.empty() ? "" : "/", controllers);
+    for (std::string group = line.substr(second + 1); group.starts_with('/'); group.resize(group.rfind('/')))
+      read_group(top + group, limits);
+    read_group(top, limits);
+  }
+  return limits;
+}
+
 uint64_t main_memory_bytes() {
   const long pages = ::sysconf(_SC_PHYS_PAGES), size = ::sysconf(_SC_PAGESIZE);
-  return pages > 0 && size > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(size) : 0;
+  const uint64_t machine =
+      pages > 0 && size > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(size) : 0;
+  static const std::optional<uint64_t> limit = container_limits().memory;
+  return limit && (machine == 0 || *limit < machine) ? *limit : machine;
 }
 
 uint64_t resident_bytes() {

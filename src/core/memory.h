@@ -1,4 +1,4 @@
-// How the process manages its memory.
+// How the process manages its memory, and what its container grants.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,16 @@ void trim_freed_memory();
 // Fragmentation would otherwise take several times the memory of the blocks.
 void return_freed_memory(int large = 4 << 20);
 
-// Returns the machine's main memory in bytes, or 0 if unknown.
+struct ContainerLimits {
+  std::optional<double> cores;     // processor time a second of real time: `docker run --cpus 1.5`
+  std::optional<uint64_t> memory;  // bytes: `--memory 4g`
+};
+
+// Returns the smallest limits of the process's control group and those above it, in both versions of Linux's
+// control groups. Files are read below `root`, which ends without "/"; missing or unreadable ones set no limit.
+ContainerLimits container_limits(const std::string& root = "");
+
+// Returns the machine's main memory in bytes, or its container's limit if that is less, or 0 if unknown.
 uint64_t main_memory_bytes();
 
 // Returns the resident set size of this process in bytes, or 0 if unknown.

@@ -4,7 +4,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <exception>
+
+#include "core/memory.h"
+#include "core/text.h"
 
 namespace tessera {
 
@@ -12,7 +17,9 @@ int available_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  const int cores = std::max(1, CPU_COUNT(&set));
+  static const std::optional<double> share = container_limits().cores;
+  return share && *share < cores ? std::max(1, static_cast<int>(std::ceil(*share))) : cores;
 }
 
 std::string core_mask() {
@@ -22,7 +29,17 @@ std::string core_mask() {
   return {reinterpret_cast<const char*>(&set), sizeof set};
 }
 
-void set_num_threads(int count) { omp_set_num_threads(count > 0 ? count : available_cores()); }
+std::optional<int> environment_threads() {
+  const char* words = std::getenv("OMP_NUM_THREADS");  // "4", or "4,2" with a number for inner loops
+  if (!words) return std::nullopt;
+  const std::optional<int64_t> count = parse_int(trim(split(words, ',').front()));
+  if (!count || *count < 1 || *count > 1024) return std::nullopt;
+  return static_cast<int>(*count);
+}
+
+void set_num_threads(int count) {
+  omp_set_num_threads(count > 0 ? count : environment_threads().value_or(available_cores()));
+}
 
 int num_threads() { return omp_get_max_threads(); }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 // Compiles a loop for several instruction sets; the loader picks the machine's own at start-up. In ISO C++ mode,
@@ -15,13 +16,15 @@
 
 namespace tessera {
 
-// Sets the number of compute threads, once at the start (0 = all available cores).
+// Sets the number of compute threads, once at the start (0 = OMP_NUM_THREADS, or all available cores).
 void set_num_threads(int count);
 int num_threads();
-// Returns the number of cores that this process may use.
+// Returns the number of cores that this process may use, by its mask and its container's share, rounded up.
 int available_cores();
-// Returns bytes that identify those cores: equal in all processes of a machine that share them.
+// Returns bytes that identify the mask: equal in all processes of a machine that share its cores.
 std::string core_mask();
+// Returns the first number of OMP_NUM_THREADS, if it is one from 1 to 1024.
+std::optional<int> environment_threads();
 
 // Calls body(begin, end) over pieces of [0, count), each at least `grain` long. The split depends only on
 // count, grain and num_threads(). Nested calls run serially. Rethrows a piece's exception at the end.

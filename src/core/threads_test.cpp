@@ -5,10 +5,12 @@
 
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -113,6 +115,21 @@ TEST(Threads, TheNumberIsWhatWasSet) {
   set_num_threads(0);
   EXPECT_EQ(num_threads(), available_cores());
   EXPECT_GE(available_cores(), 1);
+}
+
+TEST(Threads, TheEnvironmentsNumberIsTheDefault) {
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before ? before : "";
+  for (const auto& [words, count] : {std::pair("3", 3), {" 2,4", 2}, {"0", 0}, {"all", 0}, {"", 0}}) {
+    ::setenv("OMP_NUM_THREADS", words, 1);
+    EXPECT_EQ(environment_threads().value_or(0), count) << words;
+    set_num_threads(0);
+    EXPECT_EQ(num_threads(), count > 0 ? count : available_cores()) << words;
+    set_num_threads(1);
+    EXPECT_EQ(num_threads(), 1) << words;
+  }
+  before ? ::setenv("OMP_NUM_THREADS", kept.c_str(), 1) : ::unsetenv("OMP_NUM_THREADS");
+  set_num_threads(0);
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ void tessera::train::TrainConfig::visit(V& v) {
   v("checkpoint_activations", checkpoint_activations,
     "compute blocks again in the backward pass: less memory");
   v("device", device, "cpu, cuda, cuda:N or auto");
-  v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+  v("threads", threads, between(0, 1024), "compute threads, 0 = OMP_NUM_THREADS or all cores");
   v("loader_threads", loader_threads, between(1, 256), "decoding threads");
   v("eval_every", eval_every, at_least(0), "epochs between evaluations, 0 = only at the end");
   v("stop_early", stop_early, at_least(0),

@@ -356,10 +356,7 @@ void keep_orientation(Recipe& recipe, std::vector<std::string>& notes) {
 }
 
 // True if torchrun chose one thread for each process, as it does unless the user chose a number.
-bool set_by_torchrun() {
-  const char* threads = std::getenv("OMP_NUM_THREADS");
-  return std::getenv("TORCHELASTIC_RUN_ID") && threads && std::string(threads) == "1";
-}
+bool set_by_torchrun() { return std::getenv("TORCHELASTIC_RUN_ID") && environment_threads() == 1; }
 
 // The groups of processes follow from [parallel], so they are compared before there are any.
 void require_same_layout(const parallel::ParallelConfig& config, parallel::World& world) {
@@ -391,7 +388,8 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
     const std::string mine = parallel::name_of_machine() + core_mask();
     const std::vector<std::string> all = world.gather(mine);
     const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
-    shared.train.threads = set_by_torchrun() ? 1 : std::max(1, available_cores() / sharing);
+    const int share = std::max(1, available_cores() / sharing);
+    shared.train.threads = std::min(share, environment_threads().value_or(share));
   }
   std::vector<std::string> notes;
   if (world.size() > 1)

@@ -25,7 +25,7 @@ struct ComputeOptions {
   void visit(V& v) {
     v("device", device, "cpu, cuda or auto");
     v("precision", precision, "fp32, bf16, fp16, fp64, or int8 (CPU, without training)");
-    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = OMP_NUM_THREADS or all cores");
   }
 };
 

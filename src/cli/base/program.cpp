@@ -80,6 +80,10 @@ std::string plain_words(const CLI::ParseError& error) {
   const std::string words(trim(message));
   if (error.get_name() == "RequiredError" && words.ends_with(" is required"))
     return words.substr(0, words.size() - std::string_view(" is required").size()) + " is missing";
+  if (const size_t end = words.find(": At Most 1 required"); end != std::string::npos)
+    return words.substr(0, end) + " is given more than once";
+  if (const size_t end = words.find(": 1 required "); end != std::string::npos && words.ends_with(" missing"))
+    return words.substr(0, end) + " has no value";
   return words;
 }
 

@@ -49,7 +49,7 @@ struct BenchOptions {
     v("precision", dtype, "fp32, bf16, or int8 (inference only)");
     v("impl", impl, {.choices = {"fast", "reference"}},
       "fast, or reference: compositions of LibTorch's operations");
-    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = OMP_NUM_THREADS or all cores");
     v("seconds", seconds, between(0, 3600), "seconds of measurement");
     v("json", json, "one JSON line");
     v("profile", profile, "also a table of time by operation, to stderr");

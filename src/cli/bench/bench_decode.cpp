@@ -34,7 +34,7 @@ struct BenchDecodeOptions {
     v("tokens", tokens, between(1, 1 << 20), "tokens to generate");
     v("batch_size", batch, {.range = between(1, 4096), .names = "--batch"}, "texts at a time");
     v("rounds", rounds, between(1, 1000), "rounds, of which the fastest counts");
-    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = OMP_NUM_THREADS or all cores");
     v("json", json, "one JSON line");
   }
 };

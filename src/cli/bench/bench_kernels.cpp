@@ -30,7 +30,7 @@ struct Measurement {
 
   template <class V>
   void visit(V& v) {
-    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = OMP_NUM_THREADS or all cores");
     v("seconds", seconds, between(0, 3600), "seconds of measurement");
     v("json", json, "one JSON line");
   }

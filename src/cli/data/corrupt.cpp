@@ -44,7 +44,7 @@ struct CorruptOptions {
       "JPEG quality, 85 for ImageNet-C (0: PNG, without further loss)");
     v("seed", corrupt.seed, "seed of the corruptions");
     v("class_names", source.class_names, "file with one class name in a line");
-    v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "threads, 0 = OMP_NUM_THREADS or all cores");
     visit_json(v, json);
   }
 };

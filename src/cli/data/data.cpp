@@ -39,7 +39,7 @@ struct DataOptions {
     visit_set(v, source);
     visit_validation(v, source);
     v("class_names", source.class_names, "file with one class name in a line");
-    v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "threads, 0 = OMP_NUM_THREADS or all cores");
   }
 };
 

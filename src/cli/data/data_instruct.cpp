@@ -35,7 +35,7 @@ struct DataInstructOptions {
     v("split", split, {.choices = {"train", "validation"}}, "split of the set");
     v("kinds", kinds, "kinds of response");
     v("seed", seed, "seed of the questions");
-    v("threads", threads, between(0, 1024), "threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "threads, 0 = OMP_NUM_THREADS or all cores");
     visit_json(v, json);
   }
 };

@@ -65,6 +65,11 @@ void bound_spinning() {
 
 // Replaces this process by the whole program; returns only if that fails.
 int become_program(char** argv) {
+  char here[PATH_MAX];
+  if (!getcwd(here, sizeof here) && errno == ENOENT) {  // libraries would end it with their own text
+    std::fputs("tessera: the working directory was removed: change to another one\n", stderr);
+    return 1;
+  }
   char path[PATH_MAX] = "";
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path - std::strlen(kProgram) - 1);
   char* const folder_end = length > 0 ? std::strrchr(path, '/') : nullptr;

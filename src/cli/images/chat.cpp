@@ -44,7 +44,7 @@ struct ChatOptions : answer::ChatOptions {
     v("tokenizer", source.tokenizer, "tokeniser (default: the folder's)");
     answer::ChatOptions::visit(v);
     v("precision", model.precision, "fp32, bf16 or int8");
-    v("threads", threads, between(0, 1024), "compute threads, 0 = all cores");
+    v("threads", threads, between(0, 1024), "compute threads, 0 = OMP_NUM_THREADS or all cores");
     v("json", json, "one JSON object for each answer");
   }
 };

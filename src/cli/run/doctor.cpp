@@ -10,6 +10,7 @@
 #include "cli/base/command.h"
 #include "cli/run/together.h"
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/text.h"
 #include "core/threads.h"
 #include "io/files/file.h"
@@ -57,6 +58,11 @@ std::string gpu() {
   return text(train::num_gpus(), " CUDA device(s)");
 }
 
+// "2", or "2 (the container's limit)" of a machine with more.
+std::string limited(const std::string& amount, bool by_container) {
+  return amount + (by_container ? " (the container's limit)" : "");
+}
+
 // "1.2 GB, 800 MB available" (to programs, with the file cache).
 std::string memory() {
   std::ifstream file("/proc/meminfo");
@@ -68,18 +74,21 @@ std::string memory() {
     if (name == "MemTotal:") total = kilobytes * 1024;
     if (name == "MemAvailable:") available = kilobytes * 1024;
   }
-  return text(human_bytes(total), ", ", human_bytes(available), " available");
+  const uint64_t limit = container_limits().memory.value_or(total);
+  return text(limited(human_bytes(std::min(total, limit)), limit < total), ", ",
+              human_bytes(std::min(available, limit)), " available");
 }
 
 Facts facts() {
+  const int threads = train::use_threads(0);
   return {{"tessera", program_version()},
           {"compiler", text("GCC ", __VERSION__)},
           {"LibTorch", TORCH_VERSION},
           {"processor", cpu_field("model name")},
           {"instruction sets", instruction_sets()},
           {"kernels", kernels_in_use()},
-          {"cores", std::to_string(available_cores())},
-          {"threads", text(num_threads(), " (LibTorch ", at::get_num_threads(), ")")},
+          {"cores", limited(std::to_string(available_cores()), container_limits().cores.has_value())},
+          {"threads", text(threads, " (LibTorch ", at::get_num_threads(), ")")},
           {"memory", memory()},
           {"disk here", human_bytes(free_disk_bytes(".")) + " free"},
           {"GPU", gpu()},

@@ -39,7 +39,7 @@ struct SweepOptions {
       {.choices = tessera::names_of<train::RunPrecision>(), .sets = "train.precision"},
       "arithmetic of the run (train.precision)");
     v("threads", threads, {.range = between(0, 1024), .sets = "train.threads"},
-      "compute threads, 0 = all cores (train.threads)");
+      "compute threads, 0 = OMP_NUM_THREADS or all cores (train.threads)");
     v("dry_run", dry_run, "list the runs");
     v("json", json, "the table as JSON");
   }

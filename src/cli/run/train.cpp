@@ -64,7 +64,7 @@ struct TrainOptions {
       {.choices = tessera::names_of<train::RunPrecision>(), .sets = "train.precision"},
       "arithmetic of the run (train.precision)");
     v("threads", threads, {.range = between(0, 1024), .sets = "train.threads"},
-      "compute threads, 0 = all cores (train.threads)");
+      "compute threads, 0 = OMP_NUM_THREADS or all cores (train.threads)");
     v("on_bad_image", on_bad_image, {.sets = "train.on_bad_image"}, "replace or fail (train.on_bad_image)");
     v("max_bad", max_bad, {.range = between(0, 1000000000), .sets = "train.max_bad"},
       "broken images before the run fails (train.max_bad)");
