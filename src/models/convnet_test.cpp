@@ -101,6 +101,28 @@ TEST(ResNet, AStemForSmallImagesKeepsTheGrid) {
   }
 }
 
+// Every stage halves the grid, odd sizes downwards, and its first convolution counts at the size before.
+TEST(ResNet, PoolingHalvesTheGridOfEveryStage) {
+  const torch::NoGradGuard no_grad;
+  const Value settings(Value::Table{{"stem", "conv3"},
+                                    {"block", "basic"},
+                                    {"pool_strides", true},
+                                    {"stem_dim", 24},
+                                    {"dims", Value::Array{64, 256, 256}},
+                                    {"depths", Value::Array{1, 1, 1}},
+                                    {"classes", 10},
+                                    {"image_size", 32}});
+  const auto model = lively(resolve_model("resnet", settings), 0.1);
+  const int64_t stem = 27 * 24 * 1024, first = 9 * 24 * 64 * 1024 + (9 * 64 + 24) * 64 * 256,
+                second = 9 * 64 * 256 * 256 + (9 * 256 + 64) * 256 * 64,
+                third = 9 * 256 * 256 * 64 + (9 * 256 + 256) * 256 * 16;
+  EXPECT_EQ(model->backbone->macs(32, 32), stem + first + second + third);
+  const auto maps = model->backbone->features(torch::randn({2, 3, 33, 30}, torch::kFloat64), {0, 1, 2});
+  EXPECT_EQ(maps[0].sizes(), (std::vector<int64_t>{2, 64, 16, 15}));
+  EXPECT_EQ(maps[1].sizes(), (std::vector<int64_t>{2, 256, 8, 7}));
+  EXPECT_EQ(maps[2].sizes(), (std::vector<int64_t>{2, 256, 4, 3}));
+}
+
 // A dilated stage sees the same as the halving one: the results agree at every second cell.
 TEST(ResNet, DilationKeepsWhatTheStrideGives) {
   const torch::NoGradGuard no_grad;
