@@ -122,4 +122,45 @@ std::vector<JsonLabel> labels_in_json(const TarArchive& archive, const ShardPart
   return {};
 }
 
+namespace {
+
+// Returns the class of a label, of a number also without class names; -1 for the name of no class.
+int64_t class_of_word(const std::string& word, const ClassNames& names) {
+  const auto number = parse_int(without_fraction(word));
+  return number ? *number - names.first() : names.find(word);
+}
+
+}  // namespace
+
+void UnequalLabels::add(const TarArchive& archive, const ShardParts& parts, const ClassNames& names) {
+  if (parts.number == ShardParts::kNone || parts.json == ShardParts::kNone) return;
+  const std::string own(trim(as_text(archive.bytes(parts.number))));
+  const int64_t own_class = class_of_word(own, names);
+  std::vector<std::string> words;
+  bool differ = false;
+  for (const JsonLabel& label : labels_in_json(archive, parts)) {
+    const int64_t other = class_of_word(label.word, names);
+    words.push_back(label.word);
+    if (own_class >= 0 && other >= 0)
+      differ = differ || own_class != other;
+    else
+      differ = differ || (own_class < 0 && other < 0 && own != label.word);
+  }
+  if (!differ) return;
+  if (++count_ == 1)
+    first_ = text(name_of(archive, parts.number), " has ", printable(own, 40), ", its .json ",
+                  printable(join(words, ", "), 80));
+}
+
+void UnequalLabels::add(const UnequalLabels& others) {
+  if (count_ == 0) first_ = others.first_;
+  count_ += others.count_;
+}
+
+std::string UnequalLabels::line(const std::string& set) const {
+  if (count_ == 0) return "";
+  return text(set, ": ", counted(count_, "sample"), count_ == 1 ? " has" : " have",
+              " another label in .json than in .cls, which counts (", first_, ")");
+}
+
 }  // namespace tessera::data

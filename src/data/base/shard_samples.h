@@ -42,4 +42,18 @@ bool has_label(const TarArchive& archive, const ShardParts& parts);
 // Returns the labels in the .json of a sample; none if it is broken.
 std::vector<JsonLabel> labels_in_json(const TarArchive& archive, const ShardParts& parts);
 
+// Samples with one label in .cls and another in .json.
+class UnequalLabels {
+ public:
+  // Adds a sample unless its labels are equal, or cannot be compared: a name that is no class next to a number.
+  void add(const TarArchive& archive, const ShardParts& parts, const ClassNames& names);
+  void add(const UnequalLabels& others);
+  // Returns a line with their number and the labels of the first; "" if there are none.
+  std::string line(const std::string& set) const;
+
+ private:
+  int64_t count_ = 0;
+  std::string first_;
+};
+
 }  // namespace tessera::data

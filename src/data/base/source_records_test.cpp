@@ -1,6 +1,8 @@
 // CIFAR's binary files and IDX.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "data/base/data_testing.h"
 #include "data/base/source.h"
 #include "io/files/file.h"
@@ -310,9 +312,10 @@ uint32_t checksum(const std::string& content) {
   return ~sum;
 }
 
-// Returns an array of bytes in NumPy's form.
-std::string npy(const std::string& shape, const std::string& bytes) {
-  const std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (" + shape + "), }\n";
+// Returns an array in NumPy's form.
+std::string npy(const std::string& shape, const std::string& bytes, const std::string& type = "|u1") {
+  const std::string header =
+      "{'descr': '" + type + "', 'fortran_order': False, 'shape': (" + shape + "), }\n";
   return std::string("\x93NUMPY\x01\x00", 8) + little_endian(static_cast<uint32_t>(header.size()), 2) +
          header + bytes;
 }
@@ -335,6 +338,90 @@ std::string npz(const std::vector<std::pair<std::string, std::string>>& arrays) 
   return out + directory + "PK\x05\x06" + little_endian(0, 4) + little_endian(count, 2) +
          little_endian(count, 2) + little_endian(static_cast<uint32_t>(directory.size()), 4) +
          little_endian(static_cast<uint32_t>(out.size()), 4) + little_endian(0, 2);
+}
+
+// Returns numbers of a type as bytes.
+template <class Number>
+std::string raw(const std::vector<Number>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
+}
+
+TEST(Npz, ArraysByOtherNames) {
+  const TemporaryFolder folder;
+  using Names = std::vector<std::string>;
+  const std::string image = npy("2, 1, 1", {1, 2}), labels = npy("2", {0, 1});
+  for (const auto& [images, classes] : {std::pair("X", "y"),
+                                        {"data", "target"},
+                                        {"train_X", "train_y"},
+                                        {"images_train", "labels_train"},
+                                        {"Xtrain", "ytrain"},
+                                        {"imgs", "targets"}}) {
+    const std::string path = folder.write("set.npz", npz({{classes, labels}, {images, image}}));
+    const auto source = open_source({.path = path, .val_share = 0}, Split::train);
+    EXPECT_EQ(source->size(), 2) << images;
+    EXPECT_EQ(labels_in(*source).label(1), 1) << images;
+    EXPECT_EQ(source->warnings(), Names{}) << images;
+  }
+  const std::string other = folder.write("other.npz", npz({{"pixels", image}, {"kind", labels}}));
+  EXPECT_EQ(error_at(folder, {.path = other}),
+            "'DIR/other.npz' has no images, it holds pixels, kind: arrays of images are arr_0, images, x or "
+            "data, also "
+            "with train_, val_ or test_");
+  const std::string bare = folder.write("bare.npz", npz({{"X", image}, {"kind", labels}}));
+  EXPECT_EQ(open_source({.path = bare, .val_share = 0}, Split::train)->warnings(),
+            Names{"'" + bare + "' has no labels for X, such as labels, y or target; kind is not read"});
+}
+
+TEST(Npz, OtherNumbersBecomeBytes) {
+  const TemporaryFolder folder;
+  const auto pixels = [&](const std::string& array) {
+    const std::string path = folder.write("set.npz", npz({{"X", array}, {"y", npy("1", {0})}}));
+    const auto source = open_source({.path = path, .val_share = 0}, Split::train);
+    EXPECT_EQ(source->warnings().size(), 1u);
+    const auto all = std::get<Image>(source->read(0).picture).pixels;
+    return std::vector<int>{all[0], all[3], all[6]};
+  };
+  using Pixels = std::vector<int>;
+  EXPECT_EQ(pixels(npy("1, 1, 3", raw<float>({0, 0.5, 1}), "<f4")), (Pixels{0, 128, 255}));
+  EXPECT_EQ(pixels(npy("1, 1, 3", raw<double>({0, 100.4, 255}), "<f8")), (Pixels{0, 100, 255}));
+  EXPECT_EQ(pixels(npy("1, 1, 3", raw<int64_t>({0, 1, 255}), "<i8")), (Pixels{0, 1, 255}));
+  EXPECT_EQ(pixels(npy("1, 1, 3", raw<uint16_t>({0, 7, 255}), "<u2")), (Pixels{0, 7, 255}));
+  EXPECT_EQ(pixels(npy("1, 1, 3", raw<uint16_t>({255, 256, 65535}), "<u2")), (Pixels{0, 1, 255}));
+  const auto error = [&](const std::string& array) {
+    return error_at(folder, {.path = folder.write("set.npz", npz({{"X", array}}))});
+  };
+  EXPECT_EQ(error(npy("1, 1, 3", raw<float>({-1, 0, 1}), "<f4")),
+            "'DIR/set.npz': X has numbers from -1.0 to 1.0, must be bytes, 0 to 255, or floats from 0 to 1");
+  EXPECT_EQ(error(npy("1, 1, 1", raw<float>({NAN}), "<f4")), "'DIR/set.npz': X has nan, must hold images");
+  EXPECT_EQ(error(npy("1, 1, 1", "cat", "|S3")),
+            "'DIR/set.npz': X is [1, 1, 1] of texts, must hold images, bytes [n, height, width, 3]");
+}
+
+TEST(Npz, TextsAreTheNamesOfTheClasses) {
+  const TemporaryFolder folder;
+  using Names = std::vector<std::string>;
+  const std::string image = npy("2, 1, 1", {1, 2});
+  const auto set = [&](const std::string& train, const std::string& test) {
+    return folder.write("set.npz", npz({{"x_train", image},
+                                        {"y_train", npy("2", train, "|S3")},
+                                        {"x_test", image},
+                                        {"y_test", npy("2", test, "|S3")}}));
+  };
+  const std::string path = set("owlcat", "owlowl");
+  const auto train = open_source({.path = path}, Split::train),
+             held_out = open_source({.path = path}, Split::validation);
+  EXPECT_EQ(labels_in(*train).class_names(), (Names{"cat", "owl"}));
+  EXPECT_EQ(labels_in(*train).label(0), 1);
+  EXPECT_EQ(labels_in(*held_out).label(0), 1);
+  set("owlcat", "owldog");
+  EXPECT_EQ(error_of([&] { open_source({.path = path}, Split::validation); }, &folder),
+            "DIR/set.npz: record 1 has label 'dog', which is no class");
+  set("007011", "007007");
+  EXPECT_EQ(labels_in(*open_source({.path = path}, Split::train)).class_names(), (Names{"7", "11"}));
+  const std::string half =
+      folder.write("half.npz", npz({{"X", image}, {"y", npy("2", raw<float>({0, 0.5}), "<f4")}}));
+  EXPECT_EQ(error_at(folder, {.path = half}),
+            "'DIR/half.npz': y has 0.5 for record 1, must be a whole number or the name of a class");
 }
 
 TEST(Npz, DataSetsHaveAPairOfArraysForEachSplit) {

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <tuple>
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/base/image_files.h"
 #include "io/files/file.h"
 
 namespace tessera::data {
@@ -20,6 +22,16 @@ size_t member_start(std::string_view path) {
   for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/', slash + 1))
     if (is_shard_name(path.substr(0, slash))) return slash + 1;
   return std::string_view::npos;
+}
+
+// True if a folder has a folder or an image, next to which a shard is a leftover.
+bool holds_more_than_shards(const fs::path& folder) {
+  std::error_code error, ignored;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->is_directory(ignored) ||
+        (!is_hidden(entry->path().filename().string()) && has_picture_extension(entry->path().string())))
+      return true;
+  return false;
 }
 
 }  // namespace
@@ -38,6 +50,46 @@ std::vector<std::string> shards_in(const std::string& folder) {
   if (error) fail(folder, " cannot be listed: ", error.message());
   std::sort(shards.begin(), shards.end());
   return shards;
+}
+
+std::vector<std::string> shards_of_set(const std::string& path) {
+  std::vector<std::string> shards = shards_in(path);
+  std::error_code error;
+  if (!shards.empty()) return shards;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (!entry.is_directory(error) || !split_of_name(entry.path().filename().string())) continue;
+    if (holds_more_than_shards(entry.path())) continue;
+    std::ranges::move(shards_in(entry.path().string()), std::back_inserter(shards));
+  }
+  std::ranges::sort(shards);
+  return shards;
+}
+
+ShardList find_shards(const SourceConfig& config, Split split) {
+  const std::string& path = path_of(config, split);
+  const bool own_path = !config.val_path.empty();
+  std::error_code too_long;  // a list in braces may exceed the length of a file name
+  if (!fs::is_directory(path, too_long)) return {expand_braces(path), !own_path};
+  const auto all = shards_of_set(path);
+  std::vector<std::string> train, held_out, test, others;
+  for (const std::string& shard : all) {
+    const std::string name = lower(fs::path(shard).lexically_relative(path).generic_string());
+    const bool out = name.starts_with("val") || name.starts_with("test");
+    const auto named = out                         ? Split::validation
+                       : name.starts_with("train") ? Split::train
+                                                   : split_of_name(name.substr(0, name.find('.')));
+    const bool is_test = !name.starts_with("val") && is_test_name(name.substr(0, name.find('.')));
+    (!named ? others : *named == Split::train ? train : is_test ? test : held_out).push_back(shard);
+  }
+  const size_t left_out = held_out.empty() ? 0 : test.size();
+  if (held_out.empty()) held_out = test;
+  if (split == Split::validation && !held_out.empty())
+    return {held_out, false, !own_path && !(train.empty() && others.empty()), left_out};
+  if (split == Split::validation && own_path) return {all, false};
+  if (train.empty() && others.empty())
+    fail(path, " has shards for validation (", fs::path(held_out[0]).filename().string(),
+         ") but none to train on");
+  return {train.empty() ? others : train, !own_path && held_out.empty(), false, left_out};
 }
 
 std::shared_ptr<const TarArchive> open_archive(const std::string& path) {

@@ -1,4 +1,4 @@
-// Files in tar shards, by paths through the shard: "images/train-000.tar/a.jpg". Internal to this folder.
+// The shards of a set, and files in them by paths through the shard: "images/train-000.tar/a.jpg". Internal to this folder.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "data/base/source_kinds.h"
 #include "io/files/tar.h"
 
 namespace tessera::data {
@@ -17,6 +18,20 @@ namespace tessera::data {
 bool is_shard_name(std::string_view path);
 // Returns the shards in a folder, sorted by name.
 std::vector<std::string> shards_in(const std::string& folder);
+// Returns the shards in a folder, or else those in folders of splits without images: train/000.tar, val/000.tar.
+std::vector<std::string> shards_of_set(const std::string& path);
+
+// The shards of a split.
+struct ShardList {
+  std::vector<std::string> paths;
+  bool by_share = false;
+  bool beside = false;  // true if held-out shards are in the folder of the training shards
+  size_t left_out = 0;  // test shards next to shards for validation
+};
+// Returns the shards of a split. In a folder, train… is for training and val… is held out, or else test…. If no shard
+// has such a name, all are split by share.
+ShardList find_shards(const SourceConfig& config, Split split);
+
 // Opens an archive. If both splits use it, it is mapped and decompressed only once, as long as one of them
 // keeps it open and the file is unchanged.
 std::shared_ptr<const TarArchive> open_archive(const std::string& path);

@@ -2,20 +2,18 @@
 // .bmp, .tiff) and KEY.cls or KEY.json. `train-{000..004}.tar.gz` names several shards; a folder, those that
 // start with train (or val, test). classes.txt next to the shards contains the class names.
 //
-// KEY.cls (or .class, .label) contains a class number or a class name. KEY.json contains {"label": number or name}, or {"labels": [...]}
+// KEY.cls (or .class, .label) contains a class number or a class name, and counts if KEY.json has another. KEY.json contains {"label": number or name}, or {"labels": [...]}
 // for several classes per image; {"label": number, "class_name": name} names the number. If no names are given and the
 // first label is a name, the classes are the sorted names of the training shards. Shards with only images have no labels.
 // Captions come from {"caption": …} or {"captions": […]} of KEY.json, else from the lines of KEY.txt; if every KEY.txt
 // is a whole number, it is the label.
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "core/error.h"
@@ -36,66 +34,6 @@ namespace tessera::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct ShardList {
-  std::vector<std::string> paths;
-  bool by_share = false;
-  bool beside = false;  // true if held-out shards are in the folder of the training shards
-  size_t left_out = 0;  // test shards next to shards for validation
-};
-
-// True if a folder has a folder or an image, next to which a shard is a leftover.
-bool holds_more_than_shards(const fs::path& folder) {
-  std::error_code error, ignored;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    if (entry->is_directory(ignored) ||
-        (!is_hidden(entry->path().filename().string()) && has_picture_extension(entry->path().string())))
-      return true;
-  return false;
-}
-
-// Returns the shards in a folder, or else those in folders of splits without images: train/000.tar, val/000.tar.
-std::vector<std::string> shards_of_set(const std::string& path) {
-  std::vector<std::string> shards = shards_in(path);
-  std::error_code error;
-  if (!shards.empty()) return shards;
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (!entry.is_directory(error) || !split_of_name(entry.path().filename().string())) continue;
-    if (holds_more_than_shards(entry.path())) continue;
-    std::ranges::move(shards_in(entry.path().string()), std::back_inserter(shards));
-  }
-  std::ranges::sort(shards);
-  return shards;
-}
-
-// Returns the shards of a split. In a folder, train… is for training and val… is held out, or else test…. If no shard
-// has such a name, all are split by share.
-ShardList find_shards(const SourceConfig& config, Split split) {
-  const std::string& path = path_of(config, split);
-  const bool own_path = !config.val_path.empty();
-  std::error_code too_long;  // a list in braces may exceed the length of a file name
-  if (!fs::is_directory(path, too_long)) return {expand_braces(path), !own_path};
-  const auto all = shards_of_set(path);
-  std::vector<std::string> train, held_out, test, others;
-  for (const std::string& shard : all) {
-    const std::string name = lower(fs::path(shard).lexically_relative(path).generic_string());
-    const bool out = name.starts_with("val") || name.starts_with("test");
-    const auto named = out                         ? Split::validation
-                       : name.starts_with("train") ? Split::train
-                                                   : split_of_name(name.substr(0, name.find('.')));
-    const bool is_test = !name.starts_with("val") && is_test_name(name.substr(0, name.find('.')));
-    (!named ? others : *named == Split::train ? train : is_test ? test : held_out).push_back(shard);
-  }
-  const size_t left_out = held_out.empty() ? 0 : test.size();
-  if (held_out.empty()) held_out = test;
-  if (split == Split::validation && !held_out.empty())
-    return {held_out, false, !own_path && !(train.empty() && others.empty()), left_out};
-  if (split == Split::validation && own_path) return {all, false};
-  if (train.empty() && others.empty())
-    fail(path, " has shards for validation (", fs::path(held_out[0]).filename().string(),
-         ") but none to train on");
-  return {train.empty() ? others : train, !own_path && held_out.empty(), false, left_out};
-}
 
 constexpr uint32_t kNoMember = UINT32_MAX;
 
@@ -118,6 +56,7 @@ struct Shard {
   std::vector<Item> items;
   bool labelled = false;  // samples have labels; else images only, all of class 0
   ProblemList problems;
+  UnequalLabels unequal;
 };
 
 uint32_t member_of(size_t part) {
@@ -245,6 +184,7 @@ Shard read_shard(const std::string& path, uint32_t number, const SetClasses& cla
         number, static_cast<uint32_t>(parts.picture), 0, {}, member_of(parts.text), member_of(parts.json)};
     try {
       if (labelled) read_label_of(*shard.archive, parts, classes, item);
+      if (labelled) shard.unequal.add(*shard.archive, parts, classes.names);
       shard.items.push_back(std::move(item));
     } catch (const Error& error) {
       shard.problems.add(error.what());
@@ -402,7 +342,9 @@ class WebDatasetSource final : public LabelledSource {
       });
     };
     labelled_ = any(true) || !any(false);
+    UnequalLabels unequal;
     for (size_t i = 0; i < shards.size(); ++i) {
+      unequal.add(shards[i].unequal);
       if (!broken[i].empty()) problems_.add(broken[i]);
       problems_.add(shards[i].problems);
       archives_.push_back(std::move(shards[i].archive));
@@ -419,6 +361,7 @@ class WebDatasetSource final : public LabelledSource {
           items_.push_back(std::move(item));
       }
     }
+    if (const std::string line = unequal.line(shown_); !line.empty()) warnings_.push_back(line);
   }
 
   // For sets without class names: class numbers up to the largest label of the training set.

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMostDimensions = 8;
 constexpr uint64_t kMostHeader = 65536;
 constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr int64_t kMostText = 65536;   // characters of a text
 constexpr uint64_t kMostRatio = 1040;  // deflate's own limit is 1032
 
 std::string_view ending() { return ".npy"; }
@@ -29,15 +30,34 @@ std::string_view value_of(std::string_view words, std::string_view key, const st
   return rest.starts_with('(') ? rest.substr(1, end - 1) : trim(rest.substr(0, end));
 }
 
-DType dtype_of(std::string_view descr, const std::string& where) {
+// Sets the type of texts, '<U7' with 4 bytes a character or '|S7'. Returns false for other types.
+bool set_text_type(NpyHeader& header, std::string_view descr) {
+  const bool wide = descr.starts_with("'<U"), narrow = descr.starts_with("'|S");
+  if (!(wide || narrow) || !descr.ends_with('\'')) return false;
+  const auto length = parse_int(descr.substr(3, descr.size() - 4));
+  if (!length || *length < 1 || *length > kMostText) return false;
+  header.dtype = DType::u8;
+  header.kind = wide ? NpyKind::characters : NpyKind::bytes;
+  header.element = static_cast<size_t>(*length) * (wide ? 4 : 1);
+  return true;
+}
+
+void set_type(NpyHeader& header, std::string_view descr, const std::string& where) {
   static constexpr std::pair<std::string_view, DType> known[] = {
-      {"'<f8'", DType::f64}, {"'<f4'", DType::f32}, {"'<f2'", DType::f16},
-      {"'<i8'", DType::i64}, {"'<i4'", DType::i32}, {"'<i2'", DType::i16},
-      {"'|i1'", DType::i8},  {"'|u1'", DType::u8},  {"'|b1'", DType::boolean}};
+      {"'<f8'", DType::f64}, {"'<f4'", DType::f32}, {"'<f2'", DType::f16}, {"'<i8'", DType::i64},
+      {"'<i4'", DType::i32}, {"'<i2'", DType::i16}, {"'|i1'", DType::i8},  {"'|u1'", DType::u8},
+      {"'<u8'", DType::i64}, {"'<u4'", DType::i32}, {"'<u2'", DType::i16}, {"'|b1'", DType::boolean}};
   for (const auto& [name, dtype] : known)
-    if (descr == name) return dtype;
+    if (descr == name) {
+      header.dtype = dtype;
+      header.kind = name.starts_with("'<u") ? NpyKind::without_sign : NpyKind::numbers;
+      header.element = size_of(dtype);
+      return;
+    }
+  if (set_text_type(header, descr)) return;
+  if (descr == "'|O'") fail(where, ": Python objects are not read; save texts as array.astype(str)");
   fail(where, ": elements of type ", printable(descr),
-       " are not read, must be u1, i1, i2, i4, i8, f2, f4, f8 or b1, little-endian");
+       " are not read, must be u1, u2, u4, u8, i1, i2, i4, i8, f2, f4, f8, b1, U or S, little-endian");
 }
 
 std::vector<int64_t> shape_of(std::string_view tuple, const std::string& where) {
@@ -122,6 +142,21 @@ std::vector<double> doubles(const NpzArray& array) {
   return out;
 }
 
+// Adds a character of 4 bytes; one that is none as U+FFFD.
+void add_utf8(std::string& out, std::span<const std::byte> character) {
+  uint32_t code = 0;
+  std::memcpy(&code, character.data(), sizeof code);
+  if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) code = 0xfffd;
+  const auto add = [&](uint32_t byte) { out += static_cast<char>(byte); };
+  if (code < 0x80) return add(code);
+  if (code < 0x800) return add(0xc0 | code >> 6), add(0x80 | (code & 63));
+  if (code < 0x10000)
+    add(0xe0 | code >> 12);
+  else
+    add(0xf0 | code >> 18), add(0x80 | (code >> 12 & 63));
+  add(0x80 | (code >> 6 & 63)), add(0x80 | (code & 63));
+}
+
 }  // namespace
 
 NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& where) {
@@ -138,13 +173,13 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& 
   const std::string_view words = as_text(bytes.subspan(front, length));
   NpyHeader header;
   header.bytes = front + length;
-  header.dtype = dtype_of(value_of(words, "descr", where), where);
+  set_type(header, value_of(words, "descr", where), where);
   const std::string_view order = value_of(words, "fortran_order", where);
   check(order == "True" || order == "False", where, ": fortran_order is ", printable(order),
         ", must be True or False");
   header.fortran_order = order == "True";
   header.shape = shape_of(value_of(words, "shape", where), where);
-  uint64_t expected = size_of(header.dtype);
+  uint64_t expected = header.element;
   for (const int64_t extent : header.shape)
     check(!__builtin_mul_overflow(expected, static_cast<uint64_t>(extent), &expected), where,
           ": the size of the array overflows");
@@ -192,10 +227,12 @@ NpzArray NpzFile::read(const std::string& name) const {
   }
   const NpyHeader header = parse_npy_header(bytes, where);
   array.dtype = header.dtype;
+  array.kind = header.kind;
+  array.element = header.element;
   array.shape = header.shape;
   array.bytes = bytes.subspan(header.bytes);
   if (header.fortran_order && array.shape.size() > 1) {
-    const auto rows = transposed(array.bytes, array.shape, size_of(array.dtype));
+    const auto rows = transposed(array.bytes, array.shape, array.element);
     array.bytes = *rows;
     array.memory = rows;
   }
@@ -207,26 +244,47 @@ std::vector<double> NpzFile::read_doubles(const std::string& name, std::vector<i
   const NpzArray array = read(name);
   check(array.numel() <= most, "'", path_, "': array '", printable(name), "' has ", array.numel(),
         " numbers, at most ", most, " are read here");
+  check(!array.is_text(), "'", path_, "': array '", printable(name), "' holds texts, must hold numbers");
   shape = array.shape;
+  const bool no_sign = array.kind == NpyKind::without_sign;
   switch (array.dtype) {
     case DType::f64:
       return doubles<double>(array);
     case DType::f32:
       return doubles<float>(array);
     case DType::i64:
-      return doubles<int64_t>(array);
+      return no_sign ? doubles<uint64_t>(array) : doubles<int64_t>(array);
     case DType::i32:
-      return doubles<int32_t>(array);
+      return no_sign ? doubles<uint32_t>(array) : doubles<int32_t>(array);
     case DType::i16:
-      return doubles<int16_t>(array);
+      return no_sign ? doubles<uint16_t>(array) : doubles<int16_t>(array);
     case DType::i8:
       return doubles<int8_t>(array);
     case DType::u8:
+    case DType::boolean:
       return doubles<uint8_t>(array);
     default:
       fail("'", path_, "': array '", printable(name),
            "' holds neither floats of 32 or 64 bits nor whole numbers");
   }
+}
+
+std::vector<std::string> NpzFile::read_texts(const std::string& name, std::vector<int64_t>& shape) const {
+  const NpzArray array = read(name);
+  check(array.is_text(), "'", path_, "': array '", printable(name), "' holds numbers, must hold texts");
+  shape = array.shape;
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < array.numel(); ++i) {
+    const auto element = array.bytes.subspan(static_cast<size_t>(i) * array.element, array.element);
+    std::string content;
+    if (array.kind == NpyKind::bytes)
+      content = as_text(element);
+    else
+      for (size_t at = 0; at < element.size(); at += 4) add_utf8(content, element.subspan(at, 4));
+    content.resize(content.find_last_not_of('\0') + 1);
+    texts.push_back(std::move(content));
+  }
+  return texts;
 }
 
 }  // namespace tessera

@@ -126,6 +126,25 @@ TEST_F(NpzTest, ColumnsBecomeRows) {
   EXPECT_EQ(numbers(in.read("y")), (std::vector<int16_t>{1, 2, 3, 4, 5, 6}));
 }
 
+TEST_F(NpzTest, NumbersWithoutASignAndTexts) {
+  const std::string wide("\x41\0\0\0\xe9\0\0\0\x0d\x54\0\0\x3c\xf4\x01\0\0\0\0\0\0\0\0\0", 24);
+  const NpzFile in(
+      file({{"u.npy", npy("{'descr': '<u2', 'fortran_order': False, 'shape': (2,), }", "\xff\xff\1\2")},
+            {"s.npy",
+             npy("{'descr': '|S3', 'fortran_order': False, 'shape': (2,), }", std::string("cat\0\0\0", 6))},
+            {"t.npy", npy("{'descr': '<U3', 'fortran_order': False, 'shape': (2,), }", wide)}}));
+  std::vector<int64_t> shape;
+  EXPECT_EQ(in.read_doubles("u", shape), (std::vector<double>{65535, 513}));
+  EXPECT_EQ(in.read_texts("s", shape), (std::vector<std::string>{"cat", ""}));
+  EXPECT_EQ(shape, (std::vector<int64_t>{2}));
+  EXPECT_EQ(in.read_texts("t", shape),
+            (std::vector<std::string>{"A\xc3\xa9\xe5\x90\x8d", "\xf0\x9f\x90\xbc"}));
+  EXPECT_EQ(error_of([&] { in.read_doubles("t", shape); }),
+            text("'", path("a.npz"), "': array 't' holds texts, must hold numbers"));
+  EXPECT_EQ(error_of([&] { in.read_texts("u", shape); }),
+            text("'", path("a.npz"), "': array 'u' holds numbers, must hold texts"));
+}
+
 TEST_F(NpzTest, NamesWhatIsWrong) {
   const std::string good = npy("{'descr': '<i2', 'fortran_order': False, 'shape': (6,), }", kSix);
   EXPECT_EQ(error_reading({{"x.npy", good}}, "y"), "'a.npz' has no array 'y', it holds x");
@@ -142,9 +161,10 @@ TEST_F(NpzTest, NamesWhatIsWrong) {
   EXPECT_EQ(error_reading({{"x.npy", "hello, world"}}), "'a.npz': array 'x': is no array of NumPy");
   EXPECT_EQ(
       error_reading({{"x.npy", npy("{'descr': '>i2', 'fortran_order': False, 'shape': (6,), }", kSix)}}),
-      "'a.npz': array 'x': elements of type '>i2' are not read, must be u1, i1, i2, i4, i8, f2, f4, f8 or "
-      "b1, "
-      "little-endian");
+      "'a.npz': array 'x': elements of type '>i2' are not read, must be u1, u2, u4, u8, i1, i2, i4, i8, f2, "
+      "f4, f8, b1, U or S, little-endian");
+  EXPECT_EQ(error_reading({{"x.npy", npy("{'descr': '|O', 'fortran_order': False, 'shape': (6,), }", kSix)}}),
+            "'a.npz': array 'x': Python objects are not read; save texts as array.astype(str)");
   EXPECT_EQ(
       error_reading({{"x.npy", npy("{'descr': '<i2', 'fortran_order': False, 'shape': (7,), }", kSix)}}),
       "'a.npz': array 'x': the array needs 14 bytes, there are 12");

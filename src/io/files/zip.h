@@ -31,9 +31,15 @@ std::vector<ZipEntry> index_zip(std::span<const std::byte> archive, const std::s
 // NumPy arrays (.npz: a zip archive of .npy entries, stored or deflated): batches of generated images and
 // feature statistics, as programs exchange them.
 
+// The elements of an array: numbers of its dtype; numbers without a sign, of 2, 4 or 8 bytes (dtype i16, i32 or i64); or
+// texts of a fixed length, of bytes or of characters of 4 bytes (dtype u8).
+enum class NpyKind : uint8_t { numbers, without_sign, bytes, characters };
+
 // The header dictionary before an array's numbers.
 struct NpyHeader {
   DType dtype = DType::f32;
+  NpyKind kind = NpyKind::numbers;
+  size_t element = 4;  // bytes of an element in the file
   bool fortran_order = false;
   std::vector<int64_t> shape;
   size_t bytes = 0;  // size of the whole header, up to the first number
@@ -46,11 +52,14 @@ NpyHeader parse_npy_header(std::span<const std::byte> bytes, const std::string& 
 struct NpzArray {
   std::string name;
   DType dtype = DType::f32;
+  NpyKind kind = NpyKind::numbers;
+  size_t element = 4;
   std::vector<int64_t> shape;
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> memory;
 
-  int64_t numel() const { return static_cast<int64_t>(bytes.size() / size_of(dtype)); }
+  int64_t numel() const { return static_cast<int64_t>(bytes.size() / element); }
+  bool is_text() const { return kind == NpyKind::bytes || kind == NpyKind::characters; }
 };
 
 class NpzFile {
@@ -68,6 +77,8 @@ class NpzFile {
   // The same with all numbers converted to double; for arrays of at most `most` numbers.
   std::vector<double> read_doubles(const std::string& name, std::vector<int64_t>& shape,
                                    int64_t most = int64_t{1} << 27) const;
+  // Returns an array of texts as UTF-8, without the zeros at their ends.
+  std::vector<std::string> read_texts(const std::string& name, std::vector<int64_t>& shape) const;
 
  private:
   std::string path_;
