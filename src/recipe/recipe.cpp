@@ -261,29 +261,71 @@ std::string other_model(const Value& files, const Value& asked, const std::strin
               toml_text(*own->find("name")), "; take a recipe for this model, or override them with --set");
 }
 
+// Returns overrides as one tree, without the one of this number.
+Value tree_of(const std::vector<std::string>& overrides, size_t without = SIZE_MAX) {
+  Value tree;
+  for (size_t i = 0; i < overrides.size(); ++i)
+    if (i != without) apply_overrides(tree, parse_setting(overrides[i]));
+  return migrate_layer(tree);
+}
+
+std::string key_of(const std::string& setting) {
+  return std::string(trim(std::string_view(setting).substr(0, setting.find('='))));
+}
+
+bool names_key(const std::string& line, const std::string& key) {
+  const size_t at = line.find(key), end = at + key.size();
+  return at != std::string::npos && (end >= line.size() || (line[end] != '_' && line[end] != '.'));
+}
+
+bool is_readable(const Value& table) try {
+  read_recipe(table, "");
+  return true;
+} catch (const Error&) {
+  return false;
+}
+
+// Returns the number of the override that causes an error: it sets a key that the line names, or there is no error without
+// it. SIZE_MAX if there is none.
+size_t cause_of(const std::string& line, const Value& files, const std::vector<std::string>& overrides) {
+  for (size_t i = 0; i < overrides.size(); ++i)
+    if (names_key(line, key_of(overrides[i]))) return i;
+  for (size_t i = 0; i < overrides.size(); ++i) {
+    Value table = files;
+    apply_overrides(table, tree_of(overrides, i));
+    if (is_readable(table)) return i;
+  }
+  return SIZE_MAX;
+}
+
 }  // namespace
 
 WeightFile pretrained_file(const ModelSection& model) {
   return WeightFile(weights_file_of(model.pretrained), model.pretrained_key);
 }
 
-Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides) {
-  Value table = read_based(paths);
-  Value asked;
-  for (const std::string& setting : overrides) apply_overrides(asked, parse_setting(setting));
-  const std::string where = join(paths, " + "), blamed = other_model(table, asked, where);
-  apply_overrides(table, migrate_layer(asked));
+Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides,
+                   const std::vector<std::string>& origins) {
+  const Value files = read_based(paths), asked = tree_of(overrides);
+  const std::string where = join(paths, " + "), blamed = other_model(files, asked, where);
+  Value table = files;
+  apply_overrides(table, asked);
   try {
-    return read_recipe(table, where);
+    return read_recipe(table, "");
   } catch (const Error& error) {
     const std::string line = error.what();
-    if (blamed.empty() || line.find("model.") == std::string::npos) throw;
-    throw Error(error.kind, text(blamed, " (", line, ")"));
+    if (!blamed.empty() && line.find("model.") != std::string::npos)
+      throw Error(error.kind, text(blamed, " (", where, ": ", line, ")"));
+    const size_t cause = cause_of(line, files, overrides);
+    if (cause == SIZE_MAX) throw Error(error.kind, text(where, ": ", line));
+    const bool named = cause < origins.size() && !origins[cause].empty();
+    throw Error(error.kind, text(named ? origins[cause] : "--set " + key_of(overrides[cause]), ": ", line));
   }
 }
 
-Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides) {
-  return load_recipe(std::vector{path}, overrides);
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides,
+                   const std::vector<std::string>& origins) {
+  return load_recipe(std::vector{path}, overrides, origins);
 }
 
 Value recipe_table(const Recipe& recipe) {

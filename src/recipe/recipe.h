@@ -93,12 +93,15 @@ struct Recipe {
   parallel::ParallelConfig parallel;  // does not affect the result
 };
 
-// Reads a file with its bases and overlays `overrides` ("section.key=value"). Usage errors name file and key:
-// unknown keys (with the nearest known one), wrong types, values out of range, contradicting keys.
-Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {});
+// Reads a file with its bases and overlays `overrides` ("section.key=value"). Usage errors name the file, or the override
+// that causes them, and the key: unknown keys (with the nearest known one), wrong types, values out of range, contradicting
+// keys. `origins`: names of the overrides in error lines, such as "--device"; if "" or missing, --set with the key.
+Recipe load_recipe(const std::string& path, const std::vector<std::string>& overrides = {},
+                   const std::vector<std::string>& origins = {});
 
 // Reads several files; later ones override earlier ones: a paper's recipe, then a smaller scale.
-Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides = {});
+Recipe load_recipe(const std::vector<std::string>& paths, const std::vector<std::string>& overrides = {},
+                   const std::vector<std::string>& origins = {});
 
 // Reads a settings tree; errors begin with `where` (a file name).
 Recipe read_recipe(const Value& table, const std::string& where);

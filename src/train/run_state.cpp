@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "core/value.h"
+#include "open/run_data.h"
 #include "weights/migrate.h"
 
 namespace tessera::train {
@@ -76,6 +77,7 @@ Value write_state(const RunState& state, const Setup& setup) {
   if (state.loss_scale.find("scale")) out.set("loss_scale", state.loss_scale);
   if (state.noise_scale.find("noise")) out.set("noise_scale", state.noise_scale);
   for (const auto& [name, value] : setup.model.fingerprints) out.set(name, value);
+  out.set("started_in", started_in(setup.recipe.train.output));
   out.set("recipe_hash", recipe_hash(setup.recipe));
   out.set("recipe", setup.model.info.recipe);
   return out;

@@ -162,6 +162,8 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
   apply_overrides(settings, point.settings);
   if (final) apply_overrides(settings, sweep.final_settings);
   std::vector<std::string> overrides = overrides_of(settings);
+  std::vector<std::string> origins(overrides.size(), text("the sweep's settings of ", point.name));
+  origins.insert(origins.end(), options.origins.begin(), options.origins.end());
   const auto add = [&](const std::vector<std::string>& asked) {
     overrides.insert(overrides.end(), asked.begin(), asked.end());
   };
@@ -178,7 +180,7 @@ Task make_task(const Sweep& sweep, const SweepPoint& point, int64_t seed, bool f
             {}};
   overrides.push_back(text("train.seed=", seed));
   overrides.push_back("train.output=" + toml_text(Value(task.folder)));
-  task.recipe = load_recipe(sweep.recipes, overrides);
+  task.recipe = load_recipe(sweep.recipes, overrides, origins);
   return task;
 }
 

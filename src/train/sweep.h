@@ -89,6 +89,7 @@ const SweepRow* best_of(const std::vector<SweepRow>& rows);
 
 struct SweepOptions {
   std::vector<std::string> settings = {};        // "section.key=value", laid over everything
+  std::vector<std::string> origins = {};         // their names in error lines, as in load_recipe
   std::vector<std::string> final_settings = {};  // the same, for the final runs only
   std::vector<Observer*> observers = {};
   // Called before each unfinished run starts; `number` of `count`.

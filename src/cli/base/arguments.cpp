@@ -97,12 +97,12 @@ void Given::guard_outputs() const {
   cli::guard_outputs(inputs, outputs);
 }
 
-std::vector<std::string> Given::recipe_settings() const {
-  std::vector<std::string> settings;
+void Given::add_recipe_settings(std::vector<std::string>& settings, std::vector<std::string>& names) const {
   for (const auto& [field, option] : declared_)
-    if (option->count() > 0 && !field.rules.sets.empty())
+    if (option->count() > 0 && !field.rules.sets.empty()) {
       settings.push_back(field.rules.sets + "=" + toml_text(*field.get()));
-  return settings;
+      names.push_back(field.name());
+    }
 }
 
 void Given::refuse(const std::function<std::string(const OptionField&)>& objection) const {

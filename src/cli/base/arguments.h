@@ -33,8 +33,8 @@ class Given {
                      const std::vector<std::string>& also = {}) const;
   // Throws a usage error if a given output would replace an input or another output (output_places.h).
   void guard_outputs() const;
-  // Returns "train.epochs=3" for each given option that sets a key of the recipe.
-  std::vector<std::string> recipe_settings() const;
+  // Adds the setting "train.epochs=3" and the name "--epochs" of each given option that sets a key of the recipe.
+  void add_recipe_settings(std::vector<std::string>& settings, std::vector<std::string>& names) const;
 
  private:
   friend class Arguments;

@@ -1,6 +1,7 @@
 #include "cli/base/measure_options.h"
 
 #include <iostream>
+#include <set>
 
 #include "cli/base/common.h"
 #include "core/config.h"
@@ -9,6 +10,7 @@
 #include "core/value.h"
 #include "io/weights/weight_file.h"
 #include "open/open_task.h"
+#include "open/run_data.h"
 #include "recipe/recipe_files.h"
 
 namespace tessera::cli {
@@ -27,7 +29,12 @@ data::SourceConfig data_of_run(const std::string& weights, const train::WeightsI
   if (info.recipe.empty()) return {};
   const Value recipe = parse_toml(info.recipe, weights);
   const Value* table = recipe.find("data");
-  return table ? read_config<data::SourceConfig>(*table, "data") : data::SourceConfig{};
+  data::SourceConfig config;
+  if (table) config = read_config<data::SourceConfig>(*table, "data");
+  static std::set<std::string> printed;
+  const std::string line = train::find_run_data(config, weights);
+  if (!line.empty() && printed.insert(line).second) std::cerr << one_line(line) << "\n";
+  return config;
 }
 
 void fail_on_broken(const data::BadImages& broken, int64_t images) {

@@ -27,6 +27,7 @@
 #include "io/files/file.h"
 #include "open/device.h"
 #include "open/ready_task.h"
+#include "open/run_data.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/registry.h"
 #include "tasks/base/validation_pass.h"
@@ -334,6 +335,12 @@ class Evaluation {
     if (const auto* sizes = report::find_table(findings.blocks, "sizes")) print_table(*sizes);
   }
 
+  bool is_set_of_run() const {
+    const data::SourceConfig& set = options_.data;
+    const std::string given = set.path + set.val_path + options_.class_order + options_.class_names;
+    return rows_.empty() && given.empty() && source_ == whole_ && options_.split == "validation";
+  }
+
   void open_source() {
     const auto& [weights, file, info] = weights_.at(0);
     const data::Split which = options_.split == "train" ? data::Split::train : data::Split::validation;
@@ -368,6 +375,7 @@ class Evaluation {
     how.validation = source_, how.crop = options_.crop;
     how.size = size == info.preprocess.size ? 0 : size;
     EvaluatedTask opened(train::open_task(weights, how));
+    if (is_set_of_run()) train::note_changed_data(opened, weights);
     for (const std::string& note : opened.notes) std::cerr << one_line(note) << "\n";
     check_task(options_, opened);
     if (by_names && !names.empty()) opened.towers->set_class_names(names);

@@ -203,7 +203,8 @@ train::SweepOptions sweep_options(const SweepOptions& options, const Given& give
   train::SweepOptions how;
   how.settings = options.settings;
   how.final_settings = options.final_settings;
-  for (std::string& setting : given.recipe_settings()) how.settings.push_back(std::move(setting));
+  how.origins.resize(how.settings.size());
+  given.add_recipe_settings(how.settings, how.origins);
   return how;
 }
 

@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "core/value.h"
 #include "io/files/json.h"
+#include "open/run_data.h"
 #include "parallel/world.h"
 #include "recipe/recipe_files.h"
 #include "report/markup.h"
@@ -45,7 +46,7 @@ struct TrainOptions {
     v("output", output, {.names = "-o", .sets = "train.output", .writes = Writes::together},
       "run directory (train.output)");
     v("model", model, {.sets = "model.name"}, "a name of `tessera models` (model.name)");
-    v("pretrained", pretrained, {.sets = "model.pretrained"},
+    v("pretrained", pretrained, {.names = "-w,--weights", .sets = "model.pretrained"},
       "initial weights of any format (model.pretrained)");
     v("key", key, {.sets = "model.pretrained_key"},
       "PyTorch archives: name of the dictionary, such as model_ema (model.pretrained_key)");
@@ -180,11 +181,15 @@ TrainOptions with_run(TrainOptions options) {
 }
 
 train::Recipe recipe_of(const TrainOptions& options, const Given& given) {
-  std::vector<std::string> settings = options.settings;
-  for (std::string& setting : given.recipe_settings()) settings.push_back(std::move(setting));
+  std::vector<std::string> settings = options.settings, origins(settings.size());
+  given.add_recipe_settings(settings, origins);
   train::check_one_length(settings);
   if (!options.output.empty()) settings.push_back("train.output=" + toml_text(Value(options.output)));
-  return train::load_recipe(options.recipes, settings);
+  train::Recipe recipe = train::load_recipe(options.recipes, settings, origins);
+  if (options.recipes == std::vector{recipe_in(options.output)})
+    if (const std::string line = train::find_run_data(recipe.data, options.output); !line.empty())
+      std::cerr << one_line(line) << "\n";
+  return recipe;
 }
 
 std::string compute_line(const train::Recipe& recipe, const train::RunPlan& plan) {

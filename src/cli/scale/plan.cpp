@@ -161,10 +161,10 @@ void make_plan(const PlanOptions& options, const Given& given) {
       options.chips.empty() ? plan::chips() : plan::read_chips(options.chips);
   PlanInput input{.cluster = measured ? plan::read_cluster(options.cluster)
                                       : plan::parse_cluster(options.cluster, known)};
-  std::vector<std::string> settings = options.settings;
-  for (const std::string& setting : given.recipe_settings()) settings.push_back(setting);
+  std::vector<std::string> settings = options.settings, origins(settings.size());
+  given.add_recipe_settings(settings, origins);
   train::check_one_length(settings);
-  const train::CountedRun run = train::count_run(train::load_recipe(options.recipes, settings));
+  const train::CountedRun run = train::count_run(train::load_recipe(options.recipes, settings, origins));
   if (input.cluster.chip.name == "cpu" && options.chips.empty() && !measured)
     share_machine(input.cluster, run.recipe.train.threads);
   input.shape = run.shape, input.arithmetic = run.arithmetic;

@@ -102,7 +102,8 @@ std::string remedy(int64_t model_classes, const std::vector<std::string>& set_na
       std::ssize(set_names) == model_classes
           ? text("; or, as both have ", model_classes, ", take them one for one by --classes-in-order")
           : "";
-  return "name the folders after the weights' classes, or after their numbers from 0" + order;
+  return text("name the folders after the weights' classes, or after their numbers from 0", order,
+              "; or train a head for these classes: tessera train RECIPE --pretrained WEIGHTS");
 }
 
 [[noreturn]] void refuse(const std::vector<std::string>& model_names, int64_t model_classes,

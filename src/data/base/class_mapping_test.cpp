@@ -45,10 +45,12 @@ std::string refusal(const Names& model, int64_t classes, const Names& set, bool 
 }
 
 TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
-  EXPECT_EQ(refusal({"cat", "dog", "emu", "owl"}, 4, {"cat", "dogs"}),
-            "set has the class 'dogs', which is none of the 4 of the weights (cat, dog, emu and 1 more), did "
-            "you mean "
-            "'dog'?: name the folders after the weights' classes, or after their numbers from 0");
+  EXPECT_EQ(
+      refusal({"cat", "dog", "emu", "owl"}, 4, {"cat", "dogs"}),
+      "set has the class 'dogs', which is none of the 4 of the weights (cat, dog, emu and 1 more), did "
+      "you mean "
+      "'dog'?: name the folders after the weights' classes, or after their numbers from 0; or train a head "
+      "for these classes: tessera train RECIPE --pretrained WEIGHTS");
   // Several missing classes, each with a likely match despite its spelling; equally many classes may be taken
   // in order.
   EXPECT_EQ(
@@ -57,7 +59,9 @@ TEST(ClassMapping, SaysWhichClassIsUnknownAndWhatWouldFit) {
       "shark, tench, Tinca tinca), did you mean 'great white shark' for 'Great_White-Shark', 'tench, Tinca "
       "tinca' for 'Tench'?: name the folders after the weights' classes, or after their numbers from 0; or, "
       "as "
-      "both have 2, take them one for one by --classes-in-order");
+      "both have 2, take them one for one by --classes-in-order; or train a head for these classes: tessera "
+      "train "
+      "RECIPE --pretrained WEIGHTS");
   EXPECT_NE(refusal({}, 0, {"cat"}).find("no classification head"), std::string::npos);
 }
 
