@@ -186,7 +186,7 @@ void refuse_unread_class(PublishedFolder& folder, const WeightFile& file) {
   if (encoder || (!name.empty() && is_language_model(file.path())))
     fail_usage("'", file.path(), "' holds a ", printable(name), ", ",
                encoder ? "an encoder of texts: a run of task bert begins with it (task.weights), and "
-                         "`tessera eval` takes such a run"
+                         "`tessera eval` takes such a run, or a BertForSequenceClassification"
                        : "a language model: `tessera chat` reads it");
   if (!name.empty() && sizes_that_fit(file.tensors()).empty() && dense_heads(file).empty())
     fail_usage("'", file.path(), "' holds a ", printable(name), " (config.json next to it), must be one of ",
@@ -361,6 +361,11 @@ WeightsInfo describe_weights(const WeightFile& file, const std::string& model, c
       return info;
     }
   folder = PublishedFolder(file.path());
+  if (model.empty() && is_bert_classifier(folder)) {
+    info = describe_bert_classifier(file, folder);
+    for (std::string& line : folder.lines()) lines.push_back(std::move(line));
+    return info;
+  }
   const auto hub = read_hub_config(folder);
   if (model.empty() && !hub) refuse_unread_class(folder, file);
   const std::string name = with_program(!model.empty() ? model
@@ -427,6 +432,8 @@ std::unique_ptr<tasks::Task> read_task(const WeightFile& file, const WeightsInfo
   const bool classifier = tasks::task_name(info.task) == tasks::default_task().name;
   if (const auto pair = info.ours || classifier ? std::nullopt : published_pair(file, notes)) {
     load_pair(*task, file, *pair);
+  } else if (!info.ours && tasks::task_name(info.task) == "bert") {
+    load_bert_classifier(*task, file, lines ? *lines : notes);
   } else {
     const LoadReport report = load_weights(*task, file);
     if (lines) lines->insert(lines->end(), report.lines.begin() + 1, report.lines.end());
@@ -469,31 +476,6 @@ OpenedTask open_task(const std::string& path, const OpenOptions& options) {
     opened.notes.push_back("positions interpolated: " + change);
   finish(*opened.task, file);
   return opened;
-}
-
-namespace {
-
-class Opener final : public tasks::WeightsOpener {
- public:
-  std::string file_of(const std::string& path) const override { return weights_file_of(path); }
-  tasks::OpenedWeights open(const std::string& path, int64_t side) const override {
-    const nn::OwnRowsScope whole(nullptr);
-    OpenedTask opened = open_task(path, {.size = side});
-    return {.task = std::move(opened.task),
-            .name = tasks::task_name(opened.info.task),
-            .preprocess = opened.info.preprocess,
-            .metadata = opened.info.task_metadata,
-            .file = opened.file,
-            .checksum = checksum_of_weights(opened.file)};
-  }
-};
-
-}  // namespace
-
-std::shared_ptr<const tasks::WeightsOpener> weights_opener() { return std::make_shared<Opener>(); }
-
-OpenedCodec open_codec(const std::string& path) {
-  return open_codec(path, [](const std::string& other) { return weights_file_of(other); });
 }
 
 }  // namespace tessera::train

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "io/weights/weight_file.h"
 #include "open/weights.h"
@@ -34,5 +35,17 @@ WeightsInfo describe_pair(const models::PublishedTowers& towers, const WeightFil
 struct LoadReport;
 // Loads all tensors of the task. Throws an error that names those missing, left over or of another shape.
 LoadReport load_pair(tasks::Task& task, const WeightFile& file, const models::PublishedTowers& towers);
+
+// BERT with a head for classes of texts, as transformers saves it (BertForSequenceClassification): opened as task bert.
+
+// True if the folder's config.json names this class.
+bool is_bert_classifier(PublishedFolder& folder);
+
+// Describes the task. Its classes are those of `id2label`; without their names, those of the data. Throws a usage error for
+// regression and several classes a text, and if the folder has no tokeniser.
+WeightsInfo describe_bert_classifier(const WeightFile& file, PublishedFolder& folder);
+
+// Loads all tensors of the task. Throws Error for missing ones and other shapes. Adds lines for people to `notes`.
+void load_bert_classifier(tasks::Task& task, const WeightFile& file, std::vector<std::string>& notes);
 
 }  // namespace tessera::train

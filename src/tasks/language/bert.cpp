@@ -229,7 +229,10 @@ class BertTask final : public Task {
     if (!setup.validation) return;
     const auto& theirs = data::require_labels(*setup.validation, "task.goal = \"classes\"").class_names();
     if (names_.empty()) names_ = theirs;
-    if (theirs != names_)
+    if (!setup.train && theirs != names_ && std::ranges::is_permutation(theirs, names_))
+      for (const std::string& name : theirs)
+        order_.push_back(std::ranges::find(names_, name) - names_.begin());
+    else if (theirs != names_)
       fail_usage(setup.validation->describe(), ": its classes are ", some_of(theirs), ", the model has ",
                  some_of(names_));
   }
@@ -290,6 +293,8 @@ class BertTask final : public Task {
   std::optional<Tokeniser> tokeniser_;
   BertTokens tokens_;
   std::vector<std::string> names_;
+  std::vector<int64_t>
+      order_;  // the model's class of each class of the validation set; empty if they are the same
   std::shared_ptr<models::Backbone> backbone_;
   std::shared_ptr<models::Bert> model_;
   std::shared_ptr<const data::Source> train_, validation_;
@@ -330,14 +335,15 @@ Findings BertTask::evaluate_masks(const EvaluateOptions& options) {
 
 Findings BertTask::evaluate_classes(const EvaluateOptions& options) {
   ScoreAccumulator scores(std::ssize(names_), false, validation_->size());
-  Findings out =
-      evaluate_each(options, validation(),
-                    [&](data::Batch& loaded) {
-                      const StreamInputs batch = to_device(loaded, options);
-                      const AutocastScope autocast(options.device, options.precision);
-                      scores.add(loaded, score(batch).scores.to(torch::kCPU, torch::kFloat32).contiguous());
-                    },
-                    {"text", "texts"});
+  Findings out = evaluate_each(options, validation(),
+                               [&](data::Batch& loaded) {
+                                 const StreamInputs batch = to_device(loaded, options);
+                                 const AutocastScope autocast(options.device, options.precision);
+                                 torch::Tensor values = score(batch).scores.to(torch::kCPU, torch::kFloat32);
+                                 if (!order_.empty()) values = values.index_select(1, torch::tensor(order_));
+                                 scores.add(loaded, values.contiguous());
+                               },
+                               {"text", "texts"});
   ScoredSamples scored;
   scores.finish(options, scored);
   out.samples = scored.samples, out.metrics = scored.metrics;
