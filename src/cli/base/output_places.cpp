@@ -115,6 +115,18 @@ class OutputLock {
   std::unique_ptr<FileLock> lock_;
 };
 
+// Throws if the folder of a file, or the folder above a new one, takes no files: before the work instead of after it.
+void check_writable(const OutputPlace& output) {
+  std::error_code error;
+  fs::path place = behind_links(output.path);
+  if (fs::exists(place, error) && !fs::is_regular_file(place, error) && !fs::is_directory(place, error))
+    return;
+  if (!fs::is_directory(place, error)) place = fs::absolute(place, error).parent_path();
+  while (!error && !fs::exists(place, error) && place.has_relative_path()) place = place.parent_path();
+  if (fs::is_directory(place, error) && ::access(place.c_str(), W_OK) != 0)
+    fail("cannot write '", output.path, "': ", std::generic_category().message(errno));
+}
+
 void lock_among_processes(const OutputPlace& output) {
   static std::deque<OutputLock> locks;
   if (output.alone && parallel::started_processes() > 1) locks.emplace_back(output);
@@ -156,6 +168,7 @@ void guard_output(const OutputPlace& output) {
   NamedFiles& named = named_files();
   named.outputs.push_back(output);
   check_output_places(named.inputs, named.outputs);
+  check_writable(output);
   lock_among_processes(output);
   std::error_code error;
   if (!output.replaces || !fs::is_regular_file(output.path, error)) return;
