@@ -20,12 +20,14 @@
 #include "data/base/source_kinds.h"
 #include "data/base/source_labels.h"
 #include "data/base/source_records.h"
+#include "io/files/file.h"
 #include "io/files/zip.h"
 
 namespace tessera::data {
 namespace {
 
 constexpr int64_t kMostSide = 65536;
+constexpr size_t kPieceBytes = size_t{1} << 20;
 
 // Roles of arrays, best first.
 constexpr std::array<std::string_view, 6> kImages = {"images", "image", "imgs", "x", "data", "pictures"};
@@ -184,9 +186,9 @@ void each_number(const NpzArray& array, F&& f) {
   }
 }
 
-// Returns the numbers of an array as bytes, and a line about their range. Throws unless they fit.
+// Writes the numbers of an array as bytes to a file and sets a line about their range. Throws unless they fit.
 template <class Number>
-std::vector<std::byte> bytes_of(const NpzArray& array, const std::string& where, std::string& line) {
+void write_bytes(TemporaryFile& file, const NpzArray& array, const std::string& where, std::string& line) {
   double least = 0, most = 0;
   each_number<Number>(array, [&](Number number) {
     const auto value = static_cast<double>(number);
@@ -203,42 +205,45 @@ std::vector<std::byte> bytes_of(const NpzArray& array, const std::string& where,
               shares ? "0 to 1"
               : wide ? "0 to 65535, their upper 8 bits"
                      : "0 to 255");
-  std::vector<std::byte> out;
-  out.reserve(static_cast<size_t>(array.numel()));
+  std::vector<std::byte> piece;
   each_number<Number>(array, [&](Number number) {
     const double value = static_cast<double>(number) * scale;
-    out.push_back(static_cast<std::byte>(wide ? value : value + 0.5));
+    piece.push_back(static_cast<std::byte>(wide ? value : value + 0.5));
+    if (piece.size() < kPieceBytes) return;
+    file.write(piece);
+    piece.clear();
   });
-  return out;
+  file.write(piece);
 }
 
 // Converts the numbers of images to bytes. Returns a line about their range, "" for bytes.
 std::string make_bytes(NpzArray& images, const std::string& where) {
-  if (images.dtype == DType::u8) return "";
+  if (images.dtype == DType::u8 || images.bytes.empty()) return "";
   std::string line;
   const bool no_sign = images.kind == NpyKind::without_sign;
-  std::vector<std::byte> bytes;
+  TemporaryFile file("converting " + where);
   switch (images.dtype) {
     case DType::f64:
-      bytes = bytes_of<double>(images, where, line);
+      write_bytes<double>(file, images, where, line);
       break;
     case DType::f32:
-      bytes = bytes_of<float>(images, where, line);
+      write_bytes<float>(file, images, where, line);
       break;
     case DType::i64:
-      bytes = bytes_of<int64_t>(images, where, line);
+      write_bytes<int64_t>(file, images, where, line);
       break;
     case DType::i32:
-      bytes = bytes_of<int32_t>(images, where, line);
+      write_bytes<int32_t>(file, images, where, line);
       break;
     case DType::i16:
-      bytes = no_sign ? bytes_of<uint16_t>(images, where, line) : bytes_of<int16_t>(images, where, line);
+      no_sign ? write_bytes<uint16_t>(file, images, where, line)
+              : write_bytes<int16_t>(file, images, where, line);
       break;
     default:
       fail(where, " is of a type that is not read, must be bytes, u2, i2, i4, i8, f4 or f8");
   }
-  const auto kept = std::make_shared<std::vector<std::byte>>(std::move(bytes));
-  images.bytes = *kept, images.memory = kept, images.dtype = DType::u8, images.element = 1;
+  const auto kept = std::make_shared<const MappedFile>(file.map());
+  images.bytes = kept->bytes(), images.memory = kept, images.dtype = DType::u8, images.element = 1;
   return line;
 }
 
