@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "nn/init.h"
+#include "ops/convolution.h"
 
 namespace tessera::nn {
 
@@ -9,13 +10,7 @@ namespace tessera::nn {
 // channels last.
 torch::Tensor embed_patches(const torch::Tensor& images, const torch::Tensor& weight,
                             const torch::Tensor& bias, ops::LinearCache& cache) {
-  const int64_t batch = images.size(0), channels = images.size(1), patch = weight.size(2);
-  const int64_t rows = images.size(2) / patch, columns = images.size(3) / patch;
-  const torch::Tensor patches = images.slice(2, 0, rows * patch)
-                                    .slice(3, 0, columns * patch)
-                                    .reshape({batch, channels, rows, patch, columns, patch})
-                                    .permute({0, 2, 4, 1, 3, 5})
-                                    .reshape({batch, rows, columns, channels * patch * patch});
+  const torch::Tensor patches = ops::patch_rows(images, weight.size(2));
   return ops::linear(patches, {.weight = weight.view({weight.size(0), -1}), .bias = bias}, {}, cache);
 }
 

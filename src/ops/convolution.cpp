@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "kernels/depthwise/depthwise.h"
 #include "kernels/isa.h"
+#include "ops/gpu.h"
 #include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/winograd.h"
@@ -246,6 +247,47 @@ torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& p
     return run_depthwise(x, *cache.packed(p, {}, torch::ScalarType::Undefined, {}), *type);
   return onednn_computes(x, p, *type) ? run_onednn(x, p, epilogue, *type, cache)
                                       : convolution_unfused(x, p, epilogue);
+}
+
+namespace {
+
+// Returns the patches by a kernel; undefined if none takes them.
+torch::Tensor patch_rows_on_gpu(const torch::Tensor& images, int64_t patch, int64_t rows, int64_t columns) {
+  const auto place = gpu_place(images);
+  const bool recorded = torch::GradMode::is_enabled() && images.requires_grad();
+  if (!place || place->output != torch::kBFloat16 || recorded) return {};
+  const int64_t batch = images.size(0), channels = images.size(1);
+  const torch::Tensor y = torch::empty({batch, rows, columns, channels * patch * patch},
+                                       images.options().dtype(torch::kBFloat16).requires_grad(false));
+  const kernels::gpu::PatchRows call = {batch,
+                                        channels,
+                                        rows,
+                                        columns,
+                                        patch,
+                                        element_of(images),
+                                        images.const_data_ptr(),
+                                        images.stride(0),
+                                        images.stride(1),
+                                        images.stride(2),
+                                        images.stride(3),
+                                        static_cast<uint16_t*>(y.mutable_data_ptr())};
+  const auto* form = kernels::gpu::choose_form(kernels::gpu::table()->patch_rows, place->capability, call);
+  if (!form) return {};
+  run_on_gpu("patch rows", *place, *form, call);
+  return y;
+}
+
+}  // namespace
+
+torch::Tensor patch_rows(const torch::Tensor& images, int64_t patch) {
+  const int64_t batch = images.size(0), channels = images.size(1);
+  const int64_t rows = images.size(2) / patch, columns = images.size(3) / patch;
+  if (const torch::Tensor y = patch_rows_on_gpu(images, patch, rows, columns); y.defined()) return y;
+  return images.slice(2, 0, rows * patch)
+      .slice(3, 0, columns * patch)
+      .reshape({batch, channels, rows, patch, columns, patch})
+      .permute({0, 2, 4, 1, 3, 5})
+      .reshape({batch, rows, columns, channels * patch * patch});
 }
 
 }  // namespace tessera::ops

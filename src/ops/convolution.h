@@ -56,6 +56,11 @@ class ConvolutionCache {
 torch::Tensor convolution(const torch::Tensor& x, const ConvolutionParameters& parameters,
                           const ConvolutionEpilogue& epilogue, ConvolutionCache& cache);
 
+// Returns the patches of images [batch, channels, height, width] as rows [batch, rows, columns, channels * patch * patch], which
+// make a convolution with its kernel size as stride one product. Leaves out a border smaller than a patch. In bfloat16 on a GPU
+// by one kernel, if the images need no gradient.
+torch::Tensor patch_rows(const torch::Tensor& images, int64_t patch);
+
 // The definition in ATen operations.
 torch::Tensor convolution_unfused(const torch::Tensor& x, const ConvolutionParameters& parameters,
                                   const ConvolutionEpilogue& epilogue);

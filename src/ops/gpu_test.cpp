@@ -2,6 +2,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "ops/attention.h"
+#include "ops/convolution.h"
 #include "ops/gpu_testing.h"
 #include "ops/linear.h"
 #include "ops/mlstm_mixer.h"
@@ -89,6 +90,34 @@ TEST(GpuOperations, RotationIsItsComposition) {
       });
       EXPECT_EQ(runs.names().size(), 2u);  // a table with gradients is composed
     }
+}
+
+// Rows in bfloat16 under autocast and of bfloat16 images, with a border; other types and images with gradients are composed.
+TEST(GpuOperations, PatchRowsAreTheirComposition) {
+  torch::manual_seed(8);
+  const Tensor images = torch::randn({2, 3, 36, 50});
+  const auto runs_of = [](const Tensor& x, int64_t patch, Tensor* y = nullptr) {
+    const Runs runs("patch rows");
+    const Tensor rows = patch_rows(x, patch);
+    if (y) *y = rows;
+    return runs.names();
+  };
+  const std::vector<std::string> none;
+  for (const int64_t patch : {4, 8, 14, 16}) {
+    const std::vector<std::string> kernel = {patch % 8 == 0 ? "patch rows (vectors)" : "patch rows (pairs)"};
+    const Tensor want = patch_rows(images, patch).to(torch::kBFloat16);
+    const Tensor sixteen = torch::zeros({2, 3, 36, 56}).slice(3, 0, 50).copy_(images);
+    const Emulated emulated;
+    EXPECT_EQ(runs_of(images, patch), none);
+    at::autocast::set_autocast_enabled(torch::kCPU, true);
+    Tensor y, of_half;
+    EXPECT_EQ(runs_of(patch % 8 == 0 ? sixteen : images, patch, &y), kernel);
+    EXPECT_EQ(runs_of(images.clone().requires_grad_(), patch), none);
+    at::autocast::set_autocast_enabled(torch::kCPU, false);
+    EXPECT_EQ(runs_of(sixteen.to(torch::kBFloat16), patch, &of_half).size(), 1u);
+    EXPECT_TRUE(torch::equal(y, want));
+    EXPECT_TRUE(torch::equal(of_half, want));
+  }
 }
 
 TEST(GpuOperations, NormOfEachSampleIsItsComposition) {

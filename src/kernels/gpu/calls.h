@@ -59,6 +59,16 @@ struct ResidualBackward {
   float* partial = nullptr;
 };
 
+// The patches of images (batch,channels,height,width) as rows of a matrix (Dosovitskiy et al. 2021): (batch, rows, columns) x
+// (channel, line, pixel). Pixels after the last whole patch are left out. Element strides.
+struct PatchRows {
+  int64_t batch = 0, channels = 0, rows = 0, columns = 0, patch = 0;  // rows and columns of patches
+  Element element = Element::f32;                                     // of images
+  const void* images = nullptr;
+  int64_t sample = 0, channel = 0, line = 0, pixel = 1;
+  uint16_t* y = nullptr;  // bfloat16, contiguous
+};
+
 // Rotates adjacent pairs of channels (Su et al. 2021): (a, b) -> (a cos - b sin, a sin + b cos), or back. Channels from
 // `rotated` on are copied. Element strides; a table's stride of 0: the same for all.
 struct Rotation {

@@ -40,6 +40,7 @@ extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::T
                               norm_backward_forms(),
                               residual_forms(),
                               residual_backward_forms(),
+                              patch_rows_forms(),
                               rotate_forms(),
                               attention_forms(),
                               attention_backward_forms(),

@@ -48,6 +48,7 @@ struct Table {
   Forms<NormBackward> norm_backward;
   Forms<ResidualForward> residual;
   Forms<ResidualBackward> residual_backward;
+  Forms<PatchRows> patch_rows;
   Forms<Rotation> rotate;
   Forms<AttentionForward> attention;
   Forms<AttentionBackward> attention_backward;
@@ -63,7 +64,8 @@ struct Table {
   template <class Visitor>
   void visit(Visitor visitor) const {
     visitor("norm", norm), visitor("norm backward", norm_backward), visitor("residual", residual);
-    visitor("residual backward", residual_backward), visitor("rotate", rotate);
+    visitor("residual backward", residual_backward), visitor("patch rows", patch_rows),
+        visitor("rotate", rotate);
     visitor("attention", attention), visitor("attention backward", attention_backward);
     visitor("activation", activation), visitor("activation backward", activation_backward);
     visitor("adam", adam);
@@ -73,7 +75,7 @@ struct Table {
   }
 };
 // Raised by a change of meaning; kTableLayout changes with the sizes by itself.
-constexpr int32_t kTableVersion = 4;
+constexpr int32_t kTableVersion = 5;
 template <class... Part>
 constexpr int32_t sizes_of() {
   uint32_t mixed = 0;
@@ -81,15 +83,16 @@ constexpr int32_t sizes_of() {
   return static_cast<int32_t>(mixed & 0x7fffffff);
 }
 constexpr int32_t kTableLayout =
-    sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, Rotation, AttentionForward,
-             AttentionBackward, ActivationForward, ActivationBackward, AdamTensor, AdamStep, MixerInputs,
-             MixerInputsBackward, MlstmCell, MlstmStates, MlstmGradients>();
+    sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, PatchRows, Rotation,
+             AttentionForward, AttentionBackward, ActivationForward, ActivationBackward, AdamTensor, AdamStep,
+             MixerInputs, MixerInputsBackward, MlstmCell, MlstmStates, MlstmGradients>();
 
 // The forms of each operator, from its .cu file.
 Forms<NormForward> norm_forms();
 Forms<NormBackward> norm_backward_forms();
 Forms<ResidualForward> residual_forms();
 Forms<ResidualBackward> residual_backward_forms();
+Forms<PatchRows> patch_rows_forms();
 Forms<Rotation> rotate_forms();
 Forms<AttentionForward> attention_forms();
 Forms<AttentionBackward> attention_backward_forms();
