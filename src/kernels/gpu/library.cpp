@@ -13,12 +13,15 @@ namespace {
 
 std::atomic<const Table*> in_use = nullptr;
 std::string forced;
+bool with_products = false;
+constexpr const char* kProducts = "cublaslt";
 
 std::vector<std::string> names_of_forms(const Table& table) {
   std::vector<std::string> names = {"composition"};
   table.visit([&](const char*, const auto& forms) {
     for (const auto& form : forms) names.emplace_back(form.name);
   });
+  names.emplace_back(kProducts);
   return names;
 }
 
@@ -50,6 +53,7 @@ std::string load_library(const std::string& path) {
 
 const Table* table() { return in_use; }
 const std::string& forced_form() { return forced; }
+bool products_wanted() { return with_products; }
 
 void use_table(const Table* table) {
   const char* value = std::getenv("TESSERA_GPU");
@@ -60,7 +64,8 @@ void use_table(const Table* table) {
       fail_usage("TESSERA_GPU='", printable(name), "', must be ", join(names, ", "),
                  did_you_mean(name, names));
   }
-  forced = name;
+  with_products = table && name == kProducts;
+  forced = name == kProducts ? "" : name;
   in_use = table;
 }
 

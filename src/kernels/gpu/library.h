@@ -29,6 +29,8 @@ int usable_capability(const Table& table, int device);
 
 // Returns TESSERA_GPU as it was: "composition", the name of a form, or empty.
 const std::string& forced_form();
+// True if TESSERA_GPU=cublaslt: all forms, and products by cuBLASLt (products.h).
+bool products_wanted();
 // Returns "norm rows, activation vectors, …": the best form of each operator on a GPU of this capability.
 std::string describe_forms(const Table& table, int capability);
 

@@ -3,7 +3,8 @@
 // The table comes from libtessera_gpu.so, which needs the CUDA runtime alone and is loaded at run time
 // (library.h). A form may decline a call by its types, widths and alignment. If none takes it, the ATen
 // composition computes, which is the definition. TESSERA_GPU=composition uses no kernel, TESSERA_GPU=NAME
-// only forms of that name. C headers only: nvcc includes it.
+// only forms of that name, TESSERA_GPU=cublaslt all forms and products by cuBLASLt (products.h). C headers only: nvcc
+// includes it.
 #pragma once
 
 #include <stdint.h>
