@@ -50,5 +50,7 @@ std::string why_gpu_is_idle();
 
 // Returns the form of each operator's kernel on the first GPU, or why there is none, for `tessera doctor`.
 std::string gpu_kernels();
+// Returns the library that computes matrix products on a GPU.
+std::string gpu_products();
 
 }  // namespace tessera::train

@@ -7,8 +7,10 @@
 
 #include <filesystem>
 
+#include "core/error.h"
 #include "core/text.h"
 #include "kernels/gpu/library.h"
+#include "kernels/gpu/products.h"
 
 namespace tessera::train {
 namespace {
@@ -49,11 +51,20 @@ const std::string& why_no_kernels() {
   return why;
 }
 
+// Loads cuBLASLt, once; LibTorch's GPU half has loaded it if it needs it. Returns why there is none.
+const std::string& why_no_products() {
+  static const std::string why = kernels::gpu::load_products();
+  return why;
+}
+
 }  // namespace
 
 bool gpu_is_available() {
   if (!loaded().why_not.empty() || !torch::cuda::is_available()) return false;
   why_no_kernels();  // loads them
+  if (kernels::gpu::products_wanted() && !why_no_products().empty())
+    fail_usage("TESSERA_GPU=cublaslt: cuBLASLt does not load (", why_no_products(),
+               "): add its folder to LD_LIBRARY_PATH, or leave TESSERA_GPU out");
   // fp32 means float32: by default LibTorch rounds inputs of convolutions to the 10 bits of TF32.
   at::globalContext().setAllowTF32CuDNN(false);
   return true;
@@ -73,6 +84,14 @@ std::string gpu_kernels() {
                 ", this GPU has ", capability / 10, ".", capability % 10, ")");
   return text(kernels::gpu::describe_forms(table, capability), " for compute capability ", capability / 10,
               ".", capability % 10, " (TESSERA_GPU chooses another form)");
+}
+
+std::string gpu_products() {
+  if (!gpu_is_available()) return "none (no GPU)";
+  if (!why_no_products().empty()) return "LibTorch's (cuBLASLt does not load: " + why_no_products() + ")";
+  const std::string library = "cuBLASLt " + kernels::gpu::products_version();
+  return kernels::gpu::products_in_use() ? library
+                                         : "LibTorch's (TESSERA_GPU=cublaslt takes " + library + ")";
 }
 
 std::string why_no_gpu() {

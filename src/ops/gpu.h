@@ -41,6 +41,19 @@ void run_on_gpu(const char* operation, const GpuPlace& place, const kernels::gpu
   kernels::gpu::run_form(operation, form, call, stream_of(place.device));
 }
 
+// Products by cuBLASLt, if TESSERA_GPU=cublaslt. Returns the place of x if they take the types, widths and settings of a linear
+// layer (ops/linear.h).
+struct LinearParameters;
+std::optional<GpuPlace> product_place(const torch::Tensor& x, const LinearParameters& parameters,
+                                      const torch::Tensor& residual);
+// Returns residual + scale (x W^T + b) there, or its GELU by tanh without gradients; b, scale and residual may be undefined.
+struct GpuLinear {
+  torch::Tensor bias = {}, scale = {}, residual = {};  // [out], [out], [..., out]
+  bool gelu_tanh = false;
+};
+torch::Tensor linear_on_gpu(const GpuPlace& place, const torch::Tensor& x, const torch::Tensor& weight,
+                            const GpuLinear& rest);
+
 // Tables and indices that are made on the host and used on another device: copied once, not in every pass. A copy from
 // pageable memory stops the host until the device has caught up, and a graph cannot contain it.
 

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "kernels/linear/linear_backward.h"
+#include "ops/gpu.h"
 #include "ops/identity.h"
 #include "ops/inference.h"
 #include "ops/lsq.h"
@@ -431,10 +432,28 @@ bool are_taken(const LinearParameters& p, kernels::Arithmetic arithmetic) {
          is_float(p.bias) && is_float(p.scale);
 }
 
+// The layer by cuBLASLt. A scale without a residual gives floats, as the composition does.
+torch::Tensor linear_by_products(const GpuPlace& place, const torch::Tensor& x, const LinearParameters& p,
+                                 const torch::Tensor& residual) {
+  check_parameters(x, p, residual);
+  const bool one_product = p.activation == Activation::none && !of_each_sample(p.scale);
+  if (one_product && (residual.defined() || !p.scale.defined()))
+    return linear_on_gpu(place, x, p.weight, {p.bias, p.scale, residual});
+  if (p.activation == Activation::gelu_tanh && !gradients_wanted())
+    return add_scaled(residual, linear_on_gpu(place, x, p.weight, {.bias = p.bias, .gelu_tanh = true}),
+                      p.scale);
+  return compose(x, p, residual,
+                 [&](const torch::Tensor& in, const torch::Tensor& weight, const torch::Tensor& bias) {
+                   return linear_on_gpu(place, in, weight, {.bias = bias});
+                 });
+}
+
 }  // namespace
 
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& p, const torch::Tensor& residual,
                      LinearCache& cache, const NormParameters& norm) {
+  if (const auto place = product_place(x, p, residual))
+    return linear_by_products(*place, norm.defined() ? ops::norm(x, norm) : x, p, residual);
   const std::optional<kernels::Arithmetic> arithmetic = fused_arithmetic(x);
   if (arithmetic && fits(residual) && p.weight.scalar_type() != torch::kFloat64) {
     check_parameters(x, p, residual);

@@ -92,7 +92,8 @@ Facts facts() {
           {"memory", memory()},
           {"disk here", human_bytes(free_disk_bytes(".")) + " free"},
           {"GPU", gpu()},
-          {"GPU kernels", train::gpu_kernels()}};
+          {"GPU kernels", train::gpu_kernels()},
+          {"GPU products", train::gpu_products()}};
 }
 
 constexpr const char* kCluster = "--cluster";
