@@ -33,7 +33,7 @@ RUNS = {
     "emoji": ("clip/emoji.toml", ["--data", "{}/emoji/train-{{000..003}}.tar.gz", "--val-data", "{}/emoji/val-000.tar.gz"],
               ["train.epochs=3", "train.eval_every=3", "schedule.warmup_steps=20"]),
     "dit": ("shapes/dit_llama.toml", [], ["train.steps=600", "schedule.warmup_steps=50"]),
-    "cifar10": ("cifar10/fast.toml", ["--data", "{}/cifar10"],
+    "cifar10": ("cifar10/convnext.toml", ["--data", "{}/cifar10"],
                 ["train.epochs=1", "schedule.warmup_epochs=0", "schedule.warmup_steps=20"]),
 }
 

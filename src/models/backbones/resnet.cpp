@@ -14,7 +14,7 @@
 // ResNet-C), which mmseg uses. One 3x3 convolution that keeps the grid is the stem for images of 32x32
 // (He et al. 2016, Section 4.2). `pool_strides` halves the grid in every stage, after its first convolution at
 // the size before: y = relu(norm(max of 2x2 cells(conv3x3(x)))), and the shortcut is a convolution of means. It
-// learns small images in fewer epochs (recipes/cifar10/resnet.toml).
+// learns small images in fewer epochs (recipes/cifar10/fast.toml).
 #include <torch/nn/modules/container/modulelist.h>
 
 #include <array>
