@@ -358,6 +358,15 @@ void keep_orientation(Recipe& recipe, std::vector<std::string>& notes) {
 // True if torchrun chose one thread for each process, as it does unless the user chose a number.
 bool set_by_torchrun() { return std::getenv("TORCHELASTIC_RUN_ID") && environment_threads() == 1; }
 
+// Processes share their available cores; a launcher may have assigned separate cores to each.
+int share_of_cores(parallel::World& world) {
+  const std::string mine = parallel::name_of_machine() + core_mask();
+  const std::vector<std::string> all = world.gather(mine);
+  const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
+  const int share = std::max(1, available_cores() / sharing);
+  return std::min(share, environment_threads().value_or(share));
+}
+
 // The groups of processes follow from [parallel], so they are compared before there are any.
 void require_same_layout(const parallel::ParallelConfig& config, parallel::World& world) {
   const std::vector<std::string> all = world.gather(write_toml(write_config(config)));
@@ -383,14 +392,7 @@ RunSummary run_training(const Recipe& recipe, const TrainOptions& options) {
   world.lay_out(recipe.parallel);
   parallel::require_trainable(recipe.parallel, world.mesh());
   Recipe shared = recipe;
-  // Processes share their available cores; a launcher may have assigned separate cores to each.
-  if (recipe.train.threads == 0 && world.size() > 1) {
-    const std::string mine = parallel::name_of_machine() + core_mask();
-    const std::vector<std::string> all = world.gather(mine);
-    const auto sharing = static_cast<int>(std::count(all.begin(), all.end(), mine));
-    const int share = std::max(1, available_cores() / sharing);
-    shared.train.threads = std::min(share, environment_threads().value_or(share));
-  }
+  if (recipe.train.threads == 0 && world.size() > 1) shared.train.threads = share_of_cores(world);
   std::vector<std::string> notes;
   if (world.size() > 1)
     shared.train.device = choose_device(recipe.train.device, world, notes).str();

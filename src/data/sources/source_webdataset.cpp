@@ -325,6 +325,22 @@ class WebDatasetSource final : public LabelledSource {
     return {ClassNames(std::move(names)), LabelText::name_first};
   }
 
+  // Takes the samples of a shard that are labelled as the others are.
+  void add_items(Shard& shard, const std::string& path) {
+    for (Item& item : shard.items) {
+      if (labelled_ && !shard.labelled) {
+        problems_.add(path, ": ", key_of(item), " has an image but no .cls or .json");
+        continue;
+      }
+      if (items_.empty()) multi_ = item.multi();
+      if (item.multi() != multi_)
+        problems_.add(path, ": ", key_of(item), multi_ ? " has one label" : " has a list of labels",
+                      ", unlike the samples before it");
+      else
+        items_.push_back(std::move(item));
+    }
+  }
+
   void read_shards(const std::vector<std::string>& paths, const SetClasses& classes) {
     std::vector<Shard> shards(paths.size());
     std::vector<std::string> broken(paths.size());
@@ -348,18 +364,7 @@ class WebDatasetSource final : public LabelledSource {
       if (!broken[i].empty()) problems_.add(broken[i]);
       problems_.add(shards[i].problems);
       archives_.push_back(std::move(shards[i].archive));
-      for (Item& item : shards[i].items) {
-        if (labelled_ && !shards[i].labelled) {
-          problems_.add(paths[i], ": ", key_of(item), " has an image but no .cls or .json");
-          continue;
-        }
-        if (items_.empty()) multi_ = item.multi();
-        if (item.multi() != multi_)
-          problems_.add(paths[i], ": ", key_of(item), multi_ ? " has one label" : " has a list of labels",
-                        ", unlike the samples before it");
-        else
-          items_.push_back(std::move(item));
-      }
+      add_items(shards[i], paths[i]);
     }
     if (const std::string line = unequal.line(shown_); !line.empty()) warnings_.push_back(line);
   }
