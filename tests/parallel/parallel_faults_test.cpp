@@ -34,7 +34,7 @@ TEST_F(ParallelTest, AProcessThatDiesEndsTheJobAndFewerContinue) {
 
 TEST_F(ParallelTest, WhatIsWrongIsSaidOnce) {
   EXPECT_EQ(run(2, "typo", {"train.epoch=1"}), 2);
-  const std::string line = "tessera: process 0 of 2: " + path("recipe.toml") + ": unknown key 'train.epoch'";
+  const std::string line = "tessera: process 0 of 2: --set train.epoch: unknown key 'train.epoch'";
   const std::string said = log("typo");
   EXPECT_NE(said.find(line), std::string::npos) << said;
   EXPECT_EQ(said.find("unknown key"), said.rfind("unknown key")) << said;

@@ -156,10 +156,12 @@ TEST(Products, TheSystemsLibraryLoads) {
   if (!gpu::load_products().empty()) GTEST_SKIP() << "no cuBLASLt here";
   EXPECT_GT(gpu::products_version().size(), 4u);
   EXPECT_FALSE(gpu::products_in_use());  // off without TESSERA_GPU=cublaslt
+#ifndef __SANITIZE_ADDRESS__             // the library loses 192 bytes of its own if it does not start
   if (dlopen("libcuda.so.1", RTLD_LAZY) == nullptr) {
     Problem p(kCases[0]);
     EXPECT_THROW(gpu::run_product(0, p.call, nullptr), Error);
   }
+#endif
   gpu::forget_products();
 }
 
