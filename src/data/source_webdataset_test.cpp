@@ -261,26 +261,21 @@ TEST(WebDataset, NamesWithoutAListAreTheClasses) {
 
 TEST(WebDataset, UnequalLabelsOfASampleAreCounted) {
   const TemporaryFolder folder;
-  const std::string path = write_shard(folder, "u.tar",
-                                       {{"a.jpg", "a"},
-                                        {"a.cls", "1"},
-                                        {"a.json", R"({"label": 1})"},
-                                        {"b.jpg", "b"},
-                                        {"b.cls", "0"},
-                                        {"b.json", R"({"label": 1})"},
-                                        {"c.jpg", "c"},
-                                        {"c.cls", "0"},
-                                        {"c.json", R"({"labels": [0, 1]})"},
-                                        {"d.jpg", "d"},
-                                        {"d.cls", "1"},
-                                        {"d.json", R"({"label": "cat", "caption": "a cat"})"}});
-  SourceConfig config{.path = path, .val_share = 0};
+  Members members;
+  const auto add = [&](const std::string& key, const char* number, const char* json) {
+    members.insert(members.end(), {{key + ".jpg", key}, {key + ".cls", number}, {key + ".json", json}});
+  };
+  add("a", "1", R"({"label": 1})");
+  add("b", "0", R"({"label": 1})");
+  add("c", "0", R"({"labels": [0, 1]})");
+  add("d", "1", R"({"label": "cat", "caption": "a cat"})");
+  SourceConfig config{.path = write_shard(folder, "u.tar", members), .val_share = 0};
   const auto source = open_source(config, Split::train);
   EXPECT_EQ(labels_in(*source).label(1), 0);
   ASSERT_EQ(source->warnings().size(), 1u);
   EXPECT_EQ(source->warnings()[0],
-            path + ": 2 samples have another label in .json than in .cls, which counts (" + path +
-                ": b.cls has 0, its .json 1)");
+            config.path + ": 2 samples have another label in .json than in .cls, which counts (" +
+                config.path + ": b.cls has 0, its .json 1)");
   // With names, a name can be compared with a number.
   config.class_names = folder.write("names.txt", "cat\ndog\n");
   const auto named = open_source(config, Split::train);
