@@ -36,7 +36,7 @@ TEST(TextSource, EveryFormHoldsDocuments) {
   EXPECT_EQ(all->class_labels(), nullptr);
 }
 
-TEST(TextSource, TheEndOfEachDocumentIsForValidation) {
+TEST(TextSource, TheEndOfALongDocumentIsForValidation) {
   const TemporaryFolder folder;
   std::string content;
   for (int i = 0; i < 100; ++i) content += std::to_string(i) + " ";
@@ -47,6 +47,48 @@ TEST(TextSource, TheEndOfEachDocumentIsForValidation) {
   EXPECT_NEAR(static_cast<double>(words(*validation, 0).size()), 0.2 * static_cast<double>(content.size()),
               4);
   EXPECT_NE(train->fingerprint(), validation->fingerprint());
+}
+
+// A language model that reads cut texts alone never learns an end.
+TEST(TextSource, ShortDocumentsAreHeldOutWhole) {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) lines += text(R"({"text": "the short text )", i % 80, R"(."})", "\n");
+  folder.write("lines.jsonl", lines);
+  std::string content;
+  for (int i = 0; i < 2000; ++i) content += std::to_string(i) + " ";
+  folder.write("long.txt", content);
+  const std::string path = folder.path("{long.txt,lines.jsonl}");
+  const auto train = open_texts(path, Split::train, 0.1), held_out = open_texts(path, Split::validation, 0.1);
+  EXPECT_EQ(words(*train, 0) + words(*held_out, 0), content);
+  std::set<std::string> texts[2];
+  for (int64_t i = 1; i < train->size(); ++i) texts[0].insert(words(*train, i));
+  for (int64_t i = 1; i < held_out->size(); ++i) texts[1].insert(words(*held_out, i));
+  EXPECT_EQ(texts[0].size(), 72U);
+  EXPECT_EQ(texts[1].size(), 8U);
+  EXPECT_EQ(train->size() + held_out->size(), 102);
+  for (const std::string& one : texts[1]) {
+    EXPECT_FALSE(texts[0].contains(one)) << one;
+    EXPECT_TRUE(one.starts_with("the short text ") && one.ends_with(".")) << one;
+  }
+  // Another path has no effect on the choice.
+  folder.write("moved/lines.jsonl", lines);
+  folder.write("moved/long.txt", content);
+  const auto moved = open_texts(folder.path("moved/{long.txt,lines.jsonl}"), Split::validation, 0.1);
+  EXPECT_EQ(moved->fingerprint(), held_out->fingerprint());
+}
+
+TEST(TextSource, TheRoundsOfAConversationStayTogether) {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 40; ++i)
+    lines += text(R"({"image": "a.png", "conversations": [{"from": "human", "value": "What is )", i,
+                  R"(?"}, {"from": "gpt", "value": "a bell"}, {"from": "human", "value": "And of )", i,
+                  R"( what colour?"}, {"from": "gpt", "value": "red"}]})", "\n");
+  folder.write("talk.jsonl", lines);
+  const auto held_out = open_texts("template=short," + folder.path("talk.jsonl"), Split::validation, 0.1);
+  ASSERT_EQ(held_out->size(), 8);
+  for (int64_t i = 0; i < 8; i += 2) EXPECT_EQ(held_out->read(i).name, held_out->read(i + 1).name);
 }
 
 // The same text as in the question tasks, without the image and the end of an answer: the document ends

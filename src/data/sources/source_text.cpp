@@ -7,8 +7,9 @@
 // - shards with .txt and .md members
 // - a folder of any of these, read recursively, or several paths in braces
 //
-// Without a separate validation set, the end of every document is held out, val_share of its bytes: a set may
-// consist of a few long documents. Of documents with classes, whole ones are held out.
+// Without a separate validation set, val_share of the documents is held out, chosen by content. A document with
+// more than val_share of all bytes is cut instead, and its end is held out: a set may consist of a few long ones.
+// Documents with classes are never cut.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -39,11 +40,14 @@ constexpr JsonLimits kLineLimits{.max_bytes = uint64_t{64} << 20, .max_depth = 1
 struct Document {
   std::string name = {}, content = {};
   std::string label = {}, pair = {};  // "" = none
+  std::string key = {};               // checksum of all texts of the line or the file: these share a split
 };
 struct Documents {
   std::vector<Document> all;
   std::vector<std::string> problems;  // one line per invalid text
 };
+
+std::string key_of(const std::string& content) { return checksum_of(bytes_of(content)); }
 
 bool is_document(std::string_view path) { return path.ends_with(".txt") || path.ends_with(".md"); }
 bool is_shard(std::string_view path) {
@@ -118,6 +122,7 @@ class DocumentReader {
         read_.problems.emplace_back(error.what());
         continue;
       }
+      labels.key = key_of(join(contents, "\n"));
       for (std::string& content : contents) add(where, std::move(content), labels);
     }
   }
@@ -161,6 +166,7 @@ class DocumentReader {
     bytes_ += content.size();
     check(bytes_ <= kMostBytes, name, ": the texts up to here are more than ", human_bytes(kMostBytes));
     if (trim(content).empty()) return;
+    if (labels.key.empty()) labels.key = key_of(content);
     labels.name = name, labels.content = std::move(content);
     read_.all.push_back(std::move(labels));
   }
@@ -171,11 +177,37 @@ class DocumentReader {
   uint64_t bytes_ = 0;
 };
 
-// Returns the start of the last `share` of a text, at a word boundary.
-size_t cut_of(const std::string& content, double share) {
+// Returns the split's part of a text, whose last `share` of bytes is for validation, from a word boundary on.
+std::string part_of(const std::string& content, double share, Split split) {
   const auto wanted = static_cast<size_t>((1 - share) * static_cast<double>(content.size()));
-  const size_t space = content.find_first_of(" \n", wanted);
-  return share > 0 && space != std::string::npos ? space : content.size();
+  const size_t cut = std::min(content.find_first_of(" \n", wanted), content.size());
+  return split == Split::train ? content.substr(0, cut) : content.substr(cut);
+}
+
+// Keeps the documents of a split, chosen by key and label.
+void keep_split(std::vector<Document>& all, const SourceConfig& config, Split split,
+                const std::vector<int64_t>& labels) {
+  std::vector<std::string> keys;
+  for (const Document& document : all) keys.push_back(document.key);
+  std::vector<Document> kept;
+  for (const int64_t i : select_split(config, split, keys, labels))
+    kept.push_back(std::move(all[static_cast<size_t>(i)]));
+  all = std::move(kept);
+}
+
+// Keeps the documents of a split, and its part of each document with more than val_share of all bytes.
+void keep_split_or_parts(std::vector<Document>& all, const SourceConfig& config, Split split) {
+  double bytes = 0;
+  for (const Document& document : all) bytes += static_cast<double>(document.content.size());
+  std::vector<Document> whole, parts;
+  for (Document& document : all) {
+    const bool is_long = static_cast<double>(document.content.size()) > config.val_share * bytes;
+    if (is_long) document.content = part_of(document.content, config.val_share, split);
+    if (!trim(document.content).empty()) (is_long ? parts : whole).push_back(std::move(document));
+  }
+  keep_split(whole, config, split, std::vector<int64_t>(whole.size()));
+  all = std::move(parts);
+  std::move(whole.begin(), whole.end(), std::back_inserter(all));
 }
 
 int64_t words_of(std::string_view content) {
@@ -302,12 +334,11 @@ class ClassedTextSource final : public LabelledSource {
 // held out.
 std::unique_ptr<Source> classed_texts(const SourceConfig& config, Split split, const std::string& path,
                                       Documents documents) {
-  std::vector<std::string> classes, names;
+  std::vector<std::string> classes;
   for (const Document& document : documents.all) {
     check(!document.label.empty(), document.name,
           ": has no class: it must be a line of a .jsonl file with 'label'");
     classes.push_back(document.label);
-    names.push_back(document.name);
   }
   std::sort(classes.begin(), classes.end());
   classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
@@ -319,10 +350,7 @@ std::unique_ptr<Source> classed_texts(const SourceConfig& config, Split split, c
     std::vector<int64_t> labels;
     for (const Document& document : documents.all)
       labels.push_back(std::find(classes.begin(), classes.end(), document.label) - classes.begin());
-    std::vector<Document> kept;
-    for (const int64_t i : select_split(config, split, names, labels))
-      kept.push_back(std::move(documents.all[static_cast<size_t>(i)]));
-    documents.all = std::move(kept);
+    keep_split(documents.all, config, split, labels);
   }
   return std::make_unique<ClassedTextSource>(path, std::move(documents), std::move(classes));
 }
@@ -346,13 +374,7 @@ std::unique_ptr<Source> open_text(const SourceConfig& config, Split split) {
     return classed_texts(config, split, path, DocumentReader(chat, true).read(path));
   }
   Documents documents = DocumentReader(chat).read(path);
-  if (config.val_path.empty())
-    for (Document& document : documents.all) {
-      const size_t cut = cut_of(document.content, config.val_share);
-      document.content =
-          split == Split::train ? document.content.substr(0, cut) : document.content.substr(cut);
-    }
-  std::erase_if(documents.all, [](const Document& document) { return trim(document.content).empty(); });
+  if (config.val_path.empty()) keep_split_or_parts(documents.all, config, split);
   return std::make_unique<TextSource>(path, std::move(documents));
 }
 
