@@ -5,6 +5,7 @@
 #include "data/base/objects.h"
 #include "data/base/source_kinds.h"
 #include "data/sources/coco_file.h"
+#include "io/images/image.h"
 
 namespace tessera::data {
 namespace {
@@ -48,6 +49,29 @@ TEST(CocoIds, MayBeTexts) {
                                                         "", R"({"id": 2, "name": "cat"})"));
   EXPECT_EQ(error_of([&] { read_coco(mixed); }, &folder),
             "DIR/m.json: image 1: 'id' is 'x', others are numbers");
+}
+
+// Written on a system that ignores capitals.
+TEST(CocoIds, ImagesMayHaveAnotherSuffix) {
+  const TemporaryFolder folder;
+  const auto png = encode_png(Image(9, 9));
+  const std::string bytes(reinterpret_cast<const char*>(png.data()), png.size());
+  folder.write("a.jpg", bytes), folder.write("b.jpeg", bytes);
+  const std::string objects =
+      folder.write("o.json", coco(image("1", "a.JPG") + "," + image("2", "b.jpg"), box_of("1", "2", "2"),
+                                  R"({"id": 2, "name": "cat"})"));
+  const std::string captions = folder.write(
+      "c.json",
+      R"({"images": [{"id": 1, "file_name": "a.JPG"}, {"id": 2, "file_name": "b.jpg"}], "annotations": [)"
+      R"({"id": 1, "image_id": 1, "caption": "a cat"}, {"id": 2, "image_id": 2, "caption": "a dog"}]})");
+  for (const std::string& path : {objects, captions}) {
+    const auto source = open_source({.path = path, .val_path = path}, Split::train);
+    EXPECT_EQ(source->read(0).name, folder.path("a.jpg"));
+    EXPECT_EQ(source->read(1).name, folder.path("b.jpeg"));
+    ASSERT_EQ(source->warnings().size(), 1u) << path;
+    EXPECT_TRUE(source->warnings()[0].starts_with(path + ": the image 'a.JPG' does not exist; 'a.jpg' of "))
+        << source->warnings()[0];
+  }
 }
 
 TEST(CocoIds, ImagesListedTwiceAreOne) {

@@ -367,6 +367,8 @@ TEST_F(Lists, ImagesAreFoundBelowTheTable) {
   EXPECT_EQ(upload->read(0).name, folder.path("part_1/images/x1.jpg"));
   EXPECT_EQ(error_of([&] { upload->read(1); }),
             "cannot open '/data/upload/7/twin.jpg': No such file or directory");
+  EXPECT_EQ(open("s.csv", "image,dx\npart_1/images/x1.JPG,nv\nx2.png,mel\n")->read(1).name,
+            folder.path("part_2/images/x2.jpg"));
   folder.write("data_256/a/alley/1.jpg", "A"), folder.write("data_256/b/1.jpg", "B");
   EXPECT_EQ(open("list.txt", "/a/alley/1.jpg 0\n/b/1.jpg 1\n")->read(0).name,
             folder.path("data_256/a/alley/1.jpg"));

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,10 @@ void drop_outside(CocoFile& file);
 // up that are called "images" or after the split (the text after the last "_" in the file's name), the file's own folder,
 // and the one above it. If none has it, the first of them that exists.
 std::string coco_image_folder(const std::string& file, const std::string& first_image);
+// Replaces the paths of images that another machine has by those in the folder, and if the first does not exist, all by those
+// without %20 or with another suffix, as .jpg for .JPG. Returns a line about it, "" if nothing is replaced.
+std::string find_coco_images(std::span<std::string* const> files, const std::string& folder,
+                             const std::string& shown);
 
 // Writes a file of this format, with run-length masks compressed. Ignores `problems`, `dropped` and `cut`.
 void write_coco(const std::string& path, const CocoFile& file);

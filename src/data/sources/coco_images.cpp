@@ -1,4 +1,4 @@
-// The images of sets of objects: their folder, and their sizes by the headers of their files.
+// The images of COCO's sets: their folder, their paths in it, and their sizes by the headers of their files.
 #include <filesystem>
 #include <fstream>
 
@@ -35,6 +35,15 @@ Extent size_of_image(const ShardFiles& shards, const std::string& path) {
   }
 }
 
+// Returns the path of an image in a folder, with the suffix of the file there if that is another.
+std::string existing_path(const std::string& folder, const std::string& file) {
+  const std::string path = with_suffix(folder, file);
+  std::error_code error;
+  if (!has_picture_extension(path) || fs::exists(fs::path(folder) / path, error)) return path;
+  const std::string stem = fs::path(path).replace_extension().string(), found = with_suffix(folder, stem);
+  return found == stem ? path : found;
+}
+
 }  // namespace
 
 Extent shown_size(const ImageInfo& info) {
@@ -67,6 +76,21 @@ std::string coco_image_folder(const std::string& file, const std::string& first_
         !first_image.empty() && fs::is_regular_file(one / with_suffix(one.string(), first_image), error))
       return one.string();
   return folders.front().string();
+}
+
+std::string find_coco_images(std::span<std::string* const> files, const std::string& folder,
+                             const std::string& shown) {
+  if (files.empty()) return "";
+  const std::string first = *files[0];
+  const auto is_elsewhere = [](const std::string& file) {
+    return is_absolute_path(file) || file.starts_with("../");
+  };
+  const bool renamed = existing_path(folder, first) != first;
+  for (std::string* file : files)
+    if (renamed || is_elsewhere(*file)) *file = existing_path(folder, *file);
+  if (!renamed || is_elsewhere(first) || !has_picture_extension(first)) return "";
+  return text(shown, ": the image '", printable(first, 60), "' does not exist; '", *files[0], "' of ", folder,
+              " is read instead, and others likewise");
 }
 
 }  // namespace tessera::data

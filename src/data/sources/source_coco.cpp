@@ -454,10 +454,10 @@ std::unique_ptr<Source> open_coco(const SourceConfig& config, Split split) {
   CocoFile file = read_coco(place.file, [&](std::vector<CocoImage>& images) {
     const std::string first = images.empty() ? "" : images[0].file;
     place.images = config.image_root.empty() ? coco_image_folder(place.file, first) : config.image_root;
-    const bool renamed = with_suffix(place.images, first) != first;  // without suffix, or with %20
-    for (CocoImage& image : images)
-      if (renamed || is_absolute_path(image.file) || image.file.starts_with("../"))
-        image.file = with_suffix(place.images, image.file);
+    std::vector<std::string*> files;
+    for (CocoImage& image : images) files.push_back(&image.file);
+    if (std::string line = find_coco_images(files, place.images, place.file); !line.empty())
+      place.warnings.push_back(std::move(line));
     measure_images(images, place.images);
   });
   if (split == Split::validation) add_training_categories(file, config);

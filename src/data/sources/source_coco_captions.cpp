@@ -200,6 +200,10 @@ std::unique_ptr<Source> open_coco_captions(const SourceConfig& config, Split spl
     add_annotated(all, path, set, problems);
   const std::string first = set.paths.empty() ? "" : set.paths[0];
   set.root = config.image_root.empty() ? coco_image_folder(path, first) : config.image_root;
+  std::vector<std::string*> files;
+  for (std::string& file : set.paths) files.push_back(&file);
+  if (std::string line = find_coco_images(files, set.root, path); !line.empty())
+    set.warnings.push_back(std::move(line));
   set.labels.assign(set.paths.size(), 0);
   if (config.captions == CaptionUse::none) set.captions.clear();
   if (by_share && (!folder || coco_captions_file(config.path, Split::validation).empty()))

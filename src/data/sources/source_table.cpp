@@ -137,9 +137,19 @@ class ImagesBelow {
       }
     std::ranges::sort(ends_);
   }
-  // Returns the only image with a path that ends in this one, with or without suffix; of an absolute path, in its longest end
-  // that any image has. Returns the path itself if there is none or more than one.
+  // Returns the only image with a path that ends in this one, with this suffix, else with any; of an absolute path, in its
+  // longest end that any image has. Returns the path itself if there is none or more than one.
   std::string find(const std::string& path) const {
+    const std::string found = find_end(path);
+    if (found != path || !has_picture_extension(path)) return found;
+    const std::string stem = fs::path(path).replace_extension().string(), other = find_end(stem);
+    return other == stem ? path : other;
+  }
+
+ private:
+  static constexpr size_t kMostFiles = size_t{1} << 22;
+
+  std::string find_end(const std::string& path) const {
     std::string rest = path.substr(std::min(path.find_first_not_of('/'), path.size()));
     for (;;) {
       const std::string end = reversed(rest);
@@ -151,9 +161,6 @@ class ImagesBelow {
       rest.erase(0, slash + 1);
     }
   }
-
- private:
-  static constexpr size_t kMostFiles = size_t{1} << 22;
 
   // Returns a path from its end to its start, with a slash before the start.
   static std::string reversed(const std::string& path) {
