@@ -377,6 +377,40 @@ TEST_F(MaskFolder, FoldersAsOtherProgramsNameThem) {
   open_again("Images/%", "Masks/%");
   open_again("%", "%annot");
   open_again("%", "%_labels");
+  open_again("%_images", "%_masks");
+}
+
+// As of competitions: masks of the training images alone.
+TEST_F(MaskFolder, ATestFolderWithoutMasksHoldsNoValidationImages) {
+  const TemporaryFolder folder;
+  folder.write("classes.txt", "sky\nroad\ncar\n");
+  const auto write = [&](const std::string& name, const Image& image) {
+    fs::create_directories(fs::path(folder.path(name)).parent_path());
+    write_file_atomic(folder.path(name), encode_png(image));
+  };
+  for (int i = 0; i < 10; ++i) {
+    write(text("train_images/", i, ".png"), Image(kWidth, kHeight));
+    write(text("train_masks/", i, ".png"), gray(2));
+    write(text("test_images/", i, ".png"), Image(kWidth, kHeight));
+  }
+  EXPECT_EQ(open_source({.path = folder.path()}, Split::train)->size(), 9);
+  EXPECT_EQ(open_source({.path = folder.path()}, Split::validation)->size(), 1);
+}
+
+TEST_F(MaskFolder, AFolderMayHoldPairsOfImageAndMask) {
+  const TemporaryFolder folder;
+  folder.write("classes.txt", "sky\nroad\ncar\n");
+  const std::string three[] = {"a", "b", "c"};
+  for (const std::string& name : three) {
+    write_file_atomic(folder.path(name + ".png"), encode_png(Image(kWidth, kHeight)));
+    write_file_atomic(folder.path(name + "_seg.png"), encode_png(gray(2)));
+  }
+  const auto source = open_source({.path = folder.path(), .val_share = 0}, Split::train);
+  ASSERT_EQ(source->size(), 3);
+  EXPECT_EQ(source->read(2).annotation.mask->pixels, gray(2).pixels);
+  // Without masks of the images they are images alone.
+  for (const std::string& name : three) fs::remove(folder.path(name + ".png"));
+  EXPECT_EQ(source_kind(folder.path()), "ImageFolder");
 }
 
 TEST_F(MaskFolder, EndingsOfMasksMatchInAnyCase) {

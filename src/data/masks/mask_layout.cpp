@@ -2,8 +2,8 @@
 //
 //   ADE20K, CamVid  DIR/images/training/a.jpg, DIR/annotations/training/a.png; also train, labels, masks
 //   by splits       DIR/train/images/a.jpg, DIR/train/masks/a.png
-//   SegNet          DIR/train/a.png, DIR/trainannot/a.png
-//   Roboflow        DIR/train/a.jpg, DIR/train/a_mask.png, DIR/train/_classes.csv
+//   SegNet          DIR/train/a.png, DIR/trainannot/a.png; also train_images, train_masks
+//   in pairs        DIR/a.jpg, DIR/a_mask.png; also by splits, as Roboflow's with DIR/train/_classes.csv
 //   Pascal VOC      DIR/JPEGImages/a.jpg, DIR/SegmentationClass/a.png, lists in DIR/ImageSets/Segmentation
 //   Cityscapes      DIR/leftImg8bit/train/x/a_leftImg8bit.png, DIR/gtFine/train/x/a_gtFine_labelIds.png
 //   others          set.toml: MaskSetConfig
@@ -81,6 +81,9 @@ constexpr std::array<std::string_view, 11> kMaskFolders = {
     "label_images_semantic"};
 // Endings of the name of a folder of masks after that of its split: train, trainannot.
 constexpr std::array kMasksAfter = {"annot", "_annot", "_annotations", "_masks", "_mask", "_labels", "_gt"};
+// Likewise of images, next to one of masks: train_images, train_masks.
+constexpr std::array<std::string_view, 4> kImagesAfter = {"_images", "_image", "_imgs", "_img"};
+
 std::vector<std::string> folders_in(const std::string& path) {
   std::vector<std::string> names;
   std::error_code error, ignored;
@@ -137,6 +140,60 @@ std::vector<std::string> roboflow_names(const std::string& path) {
   return names;
 }
 
+// Returns the ending of masks next to their images in one folder, "_mask.png", or "". Looks at the first files alone, for sets
+// of millions.
+std::string mask_suffix_in(const fs::path& folder) {
+  constexpr int kMostFiles = 20'000;
+  const auto has_image = [&](const std::string& name) {
+    return std::ranges::any_of(std::array{".jpg", ".jpeg", ".png", ".JPG", ".PNG", ".tif", ".bmp"},
+                               [&](const char* suffix) { return fs::exists(folder / (name + suffix)); });
+  };
+  std::error_code error;
+  int seen = 0;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end && seen < kMostFiles;
+       entry.increment(error), ++seen) {
+    const fs::path name = entry->path().filename();
+    const std::string stem = name.stem().string(), suffix = name.extension().string();
+    if (std::ranges::count(kMaskFiles, lower(suffix)) == 0) continue;
+    for (const std::string_view ending : kMaskEndings)
+      if (!ending.empty() && stem.ends_with(ending) && has_image(stem.substr(0, stem.size() - ending.size())))
+        return text(ending, suffix);
+  }
+  return "";
+}
+
+// Returns the layout of a folder with images and their masks.
+std::optional<MaskLayout> pairs_layout(const std::string& path) {
+  MaskLayout layout;
+  layout.shown = layout.images = layout.masks = path;
+  layout.splits_first = true;
+  layout.config.mask_suffix = mask_suffix_in(path);
+  return layout.config.mask_suffix.empty() ? std::nullopt : std::optional(layout);
+}
+
+// Returns the names of the splits that have a folder of images: "train" of train_images with that ending.
+std::vector<std::string> splits_in(const MaskLayout& layout) {
+  std::vector<std::string> names = folders_in(layout.images);
+  if (layout.images_after.empty()) return names;
+  std::erase_if(names, [&](const std::string& name) { return !name.ends_with(layout.images_after); });
+  for (std::string& name : names) name.resize(name.size() - layout.images_after.size());
+  return names;
+}
+
+// Returns the layout of folders train_images and train_masks.
+std::optional<MaskLayout> named_splits_layout(const std::string& path) {
+  MaskLayout layout;
+  layout.shown = layout.images = layout.masks = path;
+  layout.splits_first = true;
+  for (const std::string_view images : kImagesAfter)
+    for (const char* masks : kMasksAfter) {
+      layout.images_after = images, layout.masks_after = masks;
+      const std::string train = split_folder(splits_in(layout), Split::train, path);
+      if (!train.empty() && holds_masks(fs::path(path) / (train + masks))) return layout;
+    }
+  return std::nullopt;
+}
+
 // Returns the layout of a set with a folder for each split, which contains its images and masks.
 std::optional<MaskLayout> split_layout(const std::string& path) {
   const std::string train = split_folder(folders_in(path), Split::train, path);
@@ -149,6 +206,10 @@ std::optional<MaskLayout> split_layout(const std::string& path) {
   if (file_exists(table) && holds_masks(folder) && lower(read_list_text(table)).starts_with("pixel")) {
     layout.classes = roboflow_names(table);
     layout.config.mask_suffix = "_mask.png";
+    return layout;
+  }
+  if (const std::string suffix = mask_suffix_in(folder); !suffix.empty()) {
+    layout.config.mask_suffix = suffix;
     return layout;
   }
   for (const char* after : kMasksAfter)
@@ -254,7 +315,8 @@ std::vector<std::string> class_folders(const MaskLayout& layout) {
                                       masks.string(), masks.parent_path().string()};
   if (layout.splits_first)
     folders.push_back(
-        (images / split_folder(folders_in(layout.images), Split::train, layout.shown)).string());
+        (images / (split_folder(splits_in(layout), Split::train, layout.shown) + layout.images_after))
+            .string());
   return folders;
 }
 
@@ -264,7 +326,9 @@ MaskLayout mask_layout(const SourceConfig& config, Split split) {
   if (!layout) layout = cityscapes_layout(path);
   if (!layout) layout = voc_layout(path);
   if (!layout) layout = ade_layout(path);
+  if (!layout) layout = named_splits_layout(path);
   if (!layout) layout = split_layout(path);
+  if (!layout) layout = pairs_layout(path);
   check(layout.has_value(), path, ": holds no images with masks");
   if (layout->class_map.empty()) layout->coloured = mask_colours_in(class_folders(*layout));
   layout->classes = class_names_of(*layout, config);
@@ -284,12 +348,15 @@ MaskLayout mask_layout(const SourceConfig& config, Split split) {
 SplitFolder mask_folder(const MaskLayout& layout, const SourceConfig& config, Split split) {
   if (!layout.fixed_split.empty()) return {layout.fixed_split, false};
   if (layout.voc) return {"", voc_mask_list(layout.masks, split, !config.val_path.empty()).by_share};
-  const std::vector<std::string> folders = folders_in(layout.images);
+  const std::vector<std::string> folders = splits_in(layout);
   const auto named = [&](const std::string& name, Split which) {
     return name.empty() ? split_folder(folders, which, layout.images) : name;
   };
-  const std::string train = named(layout.config.train, Split::train),
-                    held_out = named(layout.config.validation, Split::validation);
+  const std::string train = named(layout.config.train, Split::train);
+  std::string held_out = named(layout.config.validation, Split::validation);
+  // A test folder without masks, as of a competition, holds no validation images.
+  const fs::path masks = fs::path(layout.masks) / (held_out + layout.masks_after) / layout.masks_below;
+  if (is_test_name(held_out) && layout.config.validation.empty() && !holds_masks(masks)) held_out.clear();
   if (split == Split::validation && !held_out.empty()) return {held_out, false};
   if (train.empty() && !held_out.empty())
     fail(layout.shown, ": has the folder ", held_out, " but none for training");
@@ -298,7 +365,8 @@ SplitFolder mask_folder(const MaskLayout& layout, const SourceConfig& config, Sp
 
 bool has_mask_layout(const std::string& path) {
   return cityscapes_layout(path).has_value() || voc_layout(path).has_value() ||
-         ade_layout(path).has_value() || split_layout(path).has_value();
+         ade_layout(path).has_value() || named_splits_layout(path).has_value() ||
+         split_layout(path).has_value() || pairs_layout(path).has_value();
 }
 
 }  // namespace tessera::data

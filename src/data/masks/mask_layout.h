@@ -46,7 +46,8 @@ struct MaskLayout {
   std::string shown, images, masks;  // folders of all splits
   bool splits_first = false;         // the folders below are inside that of each split
   std::string images_below = "", masks_below = "";
-  std::string masks_after = "";  // follows the split's name in its folder of masks
+  std::string images_after = "",
+              masks_after = "";  // follow the split's name in its folders: train_images, train_masks
   MaskSetConfig config;
   std::map<int64_t, int64_t> class_map;  // empty: values are classes
   std::vector<std::string> classes;
@@ -60,6 +61,9 @@ struct MaskLayout {
 
 // Suffixes of masks, the usual one first.
 inline constexpr std::array<std::string_view, 5> kMaskFiles = {".png", ".tif", ".tiff", ".bmp", ".gif"};
+// Endings of masks after the image's name.
+inline constexpr std::array<std::string_view, 7> kMaskEndings = {
+    "", "_mask", "_segmentation", "_seg", "_label", "_gt", "_L"};
 
 struct SplitFolder {
   std::string name;  // folder below both; "" if the set has no splits

@@ -20,9 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Endings of masks after the image's name.
-constexpr std::array kMaskEndings = {"", "_mask", "_segmentation", "_seg", "_label", "_gt", "_L"};
-
 // Returns the files below a folder that end in `suffix` (any image if it is empty): sorted names without it,
 // each with the full name.
 std::map<std::string, std::string> named_files(const fs::path& folder, const std::string& suffix) {
@@ -70,7 +67,8 @@ class MaskSource final : public MaskedSource {
   MaskSource(MaskLayout layout, const SourceConfig& config, Split split)
       : layout_(std::move(layout)), table_(value_table()) {
     const SplitFolder folder = mask_folder(layout_, config, split);
-    const fs::path images = fs::path(layout_.images) / folder.name / layout_.images_below,
+    const fs::path images =
+                       fs::path(layout_.images) / (folder.name + layout_.images_after) / layout_.images_below,
                    masks =
                        fs::path(layout_.masks) / (folder.name + layout_.masks_after) / layout_.masks_below;
     if (!is_folder_path(masks))
@@ -180,9 +178,9 @@ class MaskSource final : public MaskedSource {
     };
     if (fits(masks) || layout_.shown.ends_with(".toml")) return masks;
     for (const std::string_view file : kMaskFiles)
-      for (const std::string ending : kMaskEndings)
-        if (auto others = named_files(folder, ending + std::string(file)); fits(others)) {
-          layout_.config.mask_suffix = ending + std::string(file);
+      for (const std::string_view ending : kMaskEndings)
+        if (auto others = named_files(folder, text(ending, file)); fits(others)) {
+          layout_.config.mask_suffix = text(ending, file);
           return others;
         }
     return masks;
