@@ -40,7 +40,7 @@ def trained(runs, name):
     for one in before:
         trained(runs, one)
     if name == "lm" and not pathlib.Path("shapes.jsonl").exists():
-        runs.tessera("data", "instruct", BUILT_IN, "-o", "shapes.jsonl")
+        runs.tessera("data", "instruct", BUILT_IN, "--kinds", "conversation", "detail", "reasoning", "question", "-o", "shapes.jsonl")
         runs.tessera("tokens", "train", "shapes.jsonl", "--size", 512, "-o", "shapes-tokenizer.json")
     return runs.for_minutes(minutes, f"shapes-{name}", recipe, [])
 

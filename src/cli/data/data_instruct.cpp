@@ -21,7 +21,7 @@ namespace {
 struct DataInstructOptions {
   data::SourceConfig source;
   std::string output, split = "train";
-  std::vector<std::string> kinds = names_of<data::ResponseKind>();
+  std::vector<std::string> kinds = {"conversation", "detail", "reasoning"};
   int64_t seed = 0, threads = 0;
   bool json = false;
 
@@ -33,7 +33,7 @@ struct DataInstructOptions {
       "file to write: .jsonl or .json");
     visit_validation(v, source);
     v("split", split, {.choices = {"train", "validation"}}, "split of the set");
-    v("kinds", kinds, "kinds of response");
+    v("kinds", kinds, "kinds of response; also question: what the set itself asks");
     v("seed", seed, "seed of the questions");
     v("threads", threads, between(0, 1024), "threads, 0 = OMP_NUM_THREADS or all cores");
     visit_json(v, json);

@@ -10,6 +10,7 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "data/base/objects.h"
+#include "data/base/questions.h"
 #include "data/sources/conversations.h"
 
 namespace tessera::data {
@@ -287,16 +288,21 @@ std::vector<Instruction> instructions_of(const Source& source, int64_t index, ui
   const RawSample sample = source.read(index);
   const Facts facts = facts_of(source, index, sample);
   std::vector<Instruction> made;
-  const auto add = [&](ResponseKind kind, const auto& make) {
-    RandomStream random(seed, "instruct", static_cast<uint64_t>(index), static_cast<uint64_t>(kind));
-    std::vector<std::string> turns = make(facts, random);
+  const auto add = [&](ResponseKind kind, std::vector<std::string> turns) {
     if (turns.empty()) return;
     turns[0] = "<image>\n" + turns[0];
     made.push_back({conversation_image(sample.name), kind, std::move(turns)});
   };
-  add(ResponseKind::conversation, conversation);
-  add(ResponseKind::detail, detail);
-  add(ResponseKind::reasoning, reasoning);
+  const auto write = [&](ResponseKind kind, const auto& make) {
+    RandomStream random(seed, "instruct", static_cast<uint64_t>(index), static_cast<uint64_t>(kind));
+    add(kind, make(facts, random));
+  };
+  write(ResponseKind::conversation, conversation);
+  write(ResponseKind::detail, detail);
+  write(ResponseKind::reasoning, reasoning);
+  if (const ImageQuestions* asks = image_questions(source))
+    for (int64_t i = 0; i < asks->questions_per_image(); ++i)
+      add(ResponseKind::question, asks->ask(index, i).turns);
   return made;
 }
 

@@ -5,6 +5,7 @@
 //   conversation  several questions: the objects, their number and places, presence, which is further left
 //   detail        a long description: captions, and every object with its place and size
 //   reasoning     a question with an argued answer: the nearest object, which are more, the image's subject
+//   question      each question that the set itself asks about the image, with its short answer
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@
 
 namespace tessera::data {
 
-enum class ResponseKind { conversation, detail, reasoning };
+enum class ResponseKind { conversation, detail, reasoning, question };
 
 struct Instruction {
   std::string image;  // as Conversations finds it
@@ -24,8 +25,8 @@ struct Instruction {
   std::vector<std::string> turns;  // question, answer, question, …; the first starts with "<image>"
 };
 
-// Returns one instruction of each kind for which the source has data. The choice of questions and words
-// depends only on (seed, index).
+// Returns one instruction of each kind for which the source has data, and one for each of its own questions. The choice
+// of questions and words depends only on (seed, index).
 std::vector<Instruction> instructions_of(const Source& source, int64_t index, uint64_t seed);
 
 // Returns an object of LLaVA's files on one line: id, image, conversations, answer_type. `number` is the id.
@@ -38,5 +39,5 @@ void require_something_to_say(const Source& source);
 
 template <>
 struct tessera::EnumNames<tessera::data::ResponseKind> {
-  static constexpr std::array names = {"conversation", "detail", "reasoning"};
+  static constexpr std::array names = {"conversation", "detail", "reasoning", "question"};
 };

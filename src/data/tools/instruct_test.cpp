@@ -9,6 +9,7 @@
 #include "core/text.h"
 #include "data/base/data_testing.h"
 #include "data/base/objects.h"
+#include "data/base/questions.h"
 #include "data/sources/conversations.h"
 #include "io/files/file.h"
 
@@ -41,6 +42,22 @@ TEST(Instruct, EachImageHasOneResponseOfEachKind) {
   EXPECT_EQ(counts, (std::array<int, 3>{40, 40, 40}));
   EXPECT_EQ(turns_of(all_of(*source)), turns_of(all));
   EXPECT_NE(turns_of(all_of(*source, 1)), turns_of(all));
+}
+
+// A language model that is to answer such questions reads them as texts first.
+TEST(Instruct, QuestionsOfTheSetItselfAreTaken) {
+  const auto source = open_source({.path = "shapes:task=text,train=3,val=4"}, Split::train);
+  const ImageQuestions& asks = *image_questions(*source);
+  for (int64_t i = 0; i < source->size(); ++i) {
+    std::vector<Instruction> asked = instructions_of(*source, i, 0);
+    std::erase_if(asked, [](const Instruction& one) { return one.kind != ResponseKind::question; });
+    ASSERT_EQ(std::ssize(asked), asks.questions_per_image());
+    for (int64_t n = 0; n < asks.questions_per_image(); ++n) {
+      std::vector<std::string> turns = asks.ask(i, n).turns;
+      turns[0] = "<image>\n" + turns[0];
+      EXPECT_EQ(asked[static_cast<size_t>(n)].turns, turns);
+    }
+  }
 }
 
 // Answers about numbers and presence agree with the boxes.
