@@ -33,7 +33,7 @@ struct DataInstructOptions {
       "file to write: .jsonl or .json");
     visit_validation(v, source);
     v("split", split, {.choices = {"train", "validation"}}, "split of the set");
-    v("kinds", kinds, "kinds of response; also question: what the set itself asks");
+    v("kinds", kinds, "kinds of response; also question: those of the set");
     v("seed", seed, "seed of the questions");
     v("threads", threads, between(0, 1024), "threads, 0 = OMP_NUM_THREADS or all cores");
     visit_json(v, json);

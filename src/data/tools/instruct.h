@@ -5,7 +5,7 @@
 //   conversation  several questions: the objects, their number and places, presence, which is further left
 //   detail        a long description: captions, and every object with its place and size
 //   reasoning     a question with an argued answer: the nearest object, which are more, the image's subject
-//   question      each question that the set itself asks about the image, with its short answer
+//   question      each question of the set about the image, with its short answer
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Instruction {
   std::vector<std::string> turns;  // question, answer, question, …; the first starts with "<image>"
 };
 
-// Returns one instruction of each kind for which the source has data, and one for each of its own questions. The choice
+// Returns one instruction of each kind for which the source has data, and one for each of its questions. The choice
 // of questions and words depends only on (seed, index).
 std::vector<Instruction> instructions_of(const Source& source, int64_t index, uint64_t seed);
 
