@@ -25,10 +25,10 @@ struct AnswerKind {
 };
 
 // The first that a task can give is the model's own answer.
-constexpr AnswerKind kAnswers[] = {{"segment", open_segmenter},    {"detect", open_finder},
-                                   {"zeroshot", open_zero_shot},   {"caption", open_captions},
-                                   {"complete", open_completions}, {"predict", open_predictions},
-                                   {"features", open_features}};
+constexpr AnswerKind kAnswers[] = {{"segment", open_segmenter},        {"detect", open_finder},
+                                   {"zeroshot", open_zero_shot},       {"caption", open_captions},
+                                   {"complete", open_completions},     {"predict", open_predictions},
+                                   {"predict", open_text_predictions}, {"features", open_features}};
 
 // Answers under the names of one model.
 class Answers {

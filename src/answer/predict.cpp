@@ -58,8 +58,7 @@ class Predictions final : public ImageRows {
       if (!tasks::gives_numbers(one)) require_finite(model(), torch::full({}, std::nan("")));
       reply.results.push_back({{"predictions", json_of(one)}});
     }
-    for (size_t column = 0; column < predictions.at(0).at(0).values.size(); ++column)
-      reply.outputs.push_back(column_of(predictions, column));
+    reply.outputs = columns_of(predictions);
     if (description_.outputs.empty()) example_ = reply;
     return reply;
   }
@@ -82,6 +81,13 @@ std::vector<tasks::Prediction> predictions_of(const train::ReadyTask& model, con
   } catch (const Error& error) {
     refuse_prediction(model, error);
   }
+}
+
+std::vector<Array> columns_of(const std::vector<tasks::Prediction>& predictions) {
+  std::vector<Array> out;
+  for (size_t column = 0; column < predictions.at(0).at(0).values.size(); ++column)
+    out.push_back(column_of(predictions, column));
+  return out;
 }
 
 nlohmann::ordered_json json_of(const tasks::Prediction& prediction) {

@@ -1,4 +1,4 @@
-// Predictions of a task for images, in lines: `tessera predict`, and classifiers that are served.
+// Predictions of a task for images or texts, in lines: `tessera predict`, and classifiers that are served.
 #pragma once
 
 #include <memory>
@@ -19,12 +19,17 @@ struct PredictOptions {
   int64_t top = 5;
   template <class V>
   void visit(V& v) {
-    v("top", top, "classes to print for each image");
+    v("top", top, "classes to print for each image or text");
   }
   void check() const;
 };
 
+// Returns the lines of several images as one array [images, lines] for each of their values.
+std::vector<Array> columns_of(const std::vector<tasks::Prediction>& predictions);
+
 // Null if the task has no predictions for single images.
 std::shared_ptr<Answerer> open_predictions(const AnswerSetup& setup);
+// Null if the task has no classes of texts.
+std::shared_ptr<Answerer> open_text_predictions(const AnswerSetup& setup);
 
 }  // namespace tessera::answer

@@ -78,6 +78,7 @@ WeightsInfo describe_bert_classifier(const WeightFile& file, PublishedFolder& fo
   info.task_metadata.set("tokenizer", Tokeniser::load(tokenizer).definition());
   const std::vector<std::string> names = names_in(config, classes, where);
   if (!names.empty()) info.task_metadata.set("class_names", Value::Array(names.begin(), names.end()));
+  info.task_metadata.set("classes", classes);
   return info;
 }
 

@@ -153,6 +153,25 @@ std::string class_name(const std::vector<std::string>& names, int64_t index) {
   return i < names.size() ? names[i] : text("class ", index);
 }
 
+std::vector<Prediction> most_likely(const torch::Tensor& probabilities, const std::vector<std::string>& names,
+                                    int64_t most) {
+  const auto [values, indices] = probabilities.topk(std::min(most, probabilities.size(1)));
+  std::vector<Prediction> out;
+  for (int64_t i = 0; i < probabilities.size(0); ++i) {
+    Prediction lines;
+    for (int64_t rank = 0; rank < values.size(1); ++rank) {
+      const auto probability = static_cast<double>(values[i][rank].item<float>());
+      const int64_t index = indices[i][rank].item<int64_t>();
+      const std::string name = class_name(names, index), percent = fixed(100 * probability, 2);
+      lines.push_back(
+          {{{"class", name}, {"index", index}, {"probability", probability}},
+           std::string(percent.size() < 7 ? 7 - percent.size() : 0, ' ') + percent + " %  " + name});
+    }
+    out.push_back(std::move(lines));
+  }
+  return out;
+}
+
 std::vector<report::Block> classify_blocks(const ScoredSamples& scored, const data::Source& source,
                                            const std::vector<std::string>& class_names,
                                            const EvaluateOptions& options) {

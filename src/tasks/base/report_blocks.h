@@ -14,6 +14,7 @@
 #include "io/images/image.h"
 #include "report/html.h"
 #include "tasks/base/score_accumulator.h"
+#include "tasks/base/task.h"
 
 namespace tessera::tasks {
 
@@ -42,5 +43,9 @@ report::TableBlock class_table(const eval::ClassificationMeter& meter, const std
 
 // Returns "cat", or "class 7" if the classes have no names.
 std::string class_name(const std::vector<std::string>& names, int64_t index);
+
+// Returns at most `most` classes for each row of probabilities [samples, classes] in float32, the most likely first.
+std::vector<Prediction> most_likely(const torch::Tensor& probabilities, const std::vector<std::string>& names,
+                                    int64_t most);
 
 }  // namespace tessera::tasks

@@ -431,21 +431,7 @@ std::vector<Prediction> Classify::predict(const torch::Tensor& images, int64_t m
   if (classes_ == 0) fail("the weights have no head for classes: they must have been trained to classify");
   const torch::Tensor scores = model_->forward(images).to(torch::kFloat32).cpu() / temperature_;
   const torch::Tensor probabilities = multi_label_ ? scores.sigmoid() : scores.softmax(1);
-  const auto [values, indices] = probabilities.topk(std::min(most, probabilities.size(1)));
-  std::vector<Prediction> out;
-  for (int64_t i = 0; i < images.size(0); ++i) {
-    Prediction lines;
-    for (int64_t rank = 0; rank < values.size(1); ++rank) {
-      const auto probability = static_cast<double>(values[i][rank].item<float>());
-      const int64_t index = indices[i][rank].item<int64_t>();
-      const std::string name = class_name(names_, index), percent = fixed(100 * probability, 2);
-      lines.push_back(
-          {{{"class", name}, {"index", index}, {"probability", probability}},
-           std::string(percent.size() < 7 ? 7 - percent.size() : 0, ' ') + percent + " %  " + name});
-    }
-    out.push_back(std::move(lines));
-  }
-  return out;
+  return most_likely(probabilities, names_, most);
 }
 
 // --- registry entry

@@ -7,6 +7,8 @@
 #include "core/random.h"
 #include "core/text.h"
 #include "data/base/class_names.h"
+#include "data/base/source_kinds.h"
+#include "tasks/base/report_blocks.h"
 #include "tasks/base/sample_rows.h"
 #include "tasks/base/score_accumulator.h"
 #include "tasks/base/task_kind.h"
@@ -14,6 +16,7 @@
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
+#include "tasks/language/text_classes.h"
 #include "text/conversation.h"
 #include "weights/language_files.h"
 
@@ -125,7 +128,7 @@ BertTaskConfig bert_settings(const TaskSetup& setup) {
   return read_task<BertTaskConfig>(setup.settings);
 }
 
-class BertTask final : public Task {
+class BertTask final : public Task, public TextClasses {
  public:
   explicit BertTask(const TaskSetup& setup)
       : config_(bert_settings(setup)), spec_(setup.model), backbone_(setup.build_backbone(setup.model)) {
@@ -185,6 +188,8 @@ class BertTask final : public Task {
     return {models::bert_class_loss(scored.scores, scored.labels), {{right, weight(inputs)}}};
   }
 
+  std::vector<Prediction> predict_texts(std::span<const GivenText> texts, int64_t most) override;
+
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) {
       return classifies() ? evaluate_classes(options) : evaluate_masks(options);
@@ -226,6 +231,9 @@ class BertTask final : public Task {
   void describe_classes(const TaskSetup& setup) {
     names_ = setup.train ? data::require_labels(*setup.train, "task.goal = \"classes\"").class_names()
                          : class_names_in(setup.metadata);
+    const Value* classes = setup.metadata.find("classes");
+    if (!setup.validation && names_.empty() && classes && classes->is_int())
+      names_ = data::numbered_classes(classes->as_int());
     if (!setup.validation) return;
     const auto& theirs = data::require_labels(*setup.validation, "task.goal = \"classes\"").class_names();
     if (names_.empty()) names_ = theirs;
@@ -266,12 +274,17 @@ class BertTask final : public Task {
     }
   }
 
-  Scored score(const StreamInputs& inputs) {
-    const torch::Tensor given = inputs.at(kIds).to(torch::kInt64);
-    const torch::Tensor seen = given >= 0;
+  // Returns the vectors of ids [samples, tokens]; ids below 0 are padding. `segments` may be undefined.
+  torch::Tensor hidden(const torch::Tensor& ids, const torch::Tensor& segments) {
+    const torch::Tensor given = ids.to(torch::kInt64), seen = given >= 0;
     models::BertInput read{.ids = at::where(seen, given, static_cast<int64_t>(tokens_.pad)), .mask = seen};
-    if (classifies()) read.segments = inputs.at(kSegments).to(torch::kInt64);
-    const torch::Tensor hidden = model_->hidden(read);
+    if (segments.defined()) read.segments = segments.to(torch::kInt64);
+    return model_->hidden(read);
+  }
+
+  Scored score(const StreamInputs& inputs) {
+    const torch::Tensor hidden =
+        this->hidden(inputs.at(kIds), classifies() ? inputs.at(kSegments) : torch::Tensor());
     Scored out;
     if (classifies()) {
       out = {model_->class_scores(hidden), inputs.at("label")};
@@ -299,6 +312,26 @@ class BertTask final : public Task {
   std::shared_ptr<models::Bert> model_;
   std::shared_ptr<const data::Source> train_, validation_;
 };
+
+std::vector<Prediction> BertTask::predict_texts(std::span<const GivenText> texts, int64_t most) {
+  if (!classifies()) fail_usage("the weights have no head for classes: task.goal must be \"classes\"");
+  const auto encoded = [&](const std::string& text) { return tokeniser_.value().encode(text, false); };
+  std::vector<BertText> read;
+  int64_t longest = 0;
+  for (const auto& [first, pair] : texts) {
+    read.push_back(bert_text(encoded(first), encoded(pair), !pair.empty(), config_.length, tokens_));
+    longest = std::max(longest, std::ssize(read.back().ids));
+  }
+  const torch::Tensor ids = torch::full({std::ssize(texts), longest}, kNotLearned, torch::kInt32),
+                      segments = torch::zeros_like(ids);
+  for (size_t i = 0; i < read.size(); ++i) {
+    std::ranges::copy(read[i].ids, ids[static_cast<int64_t>(i)].data_ptr<int32_t>());
+    std::ranges::copy(read[i].segments, segments[static_cast<int64_t>(i)].data_ptr<int32_t>());
+  }
+  const torch::Device device = model_->parameters().front().device();
+  const torch::Tensor scores = model_->class_scores(hidden(ids.to(device), segments.to(device)));
+  return most_likely(scores.to(torch::kFloat32).softmax(1).cpu(), names_, most);
+}
 
 // Masks of validation windows depend only on their index, so losses of two steps are comparable.
 Findings BertTask::evaluate_masks(const EvaluateOptions& options) {

@@ -56,6 +56,20 @@ def texts(server):
     check("event streams of jobs", 'tessera_requests_total{model="",status="200"}' in metrics, True)
 
 
+def classes(server):
+    """Classes of texts."""
+    wanted = command("predict", "--weights", "bert", "--text", "the cat", "--pair", "a rat", "--json")[0]["predictions"]
+    body = {"text": "the cat", "pair": "a rat"}
+    check("classes", ask(server, "bert", body)["predictions"], wanted)
+    infer = {"parameters": body, "inputs": []}
+    outputs = json.loads(server.ask("POST", "/v2/models/bert/infer", json.dumps(infer))[1])["outputs"]
+    check("v2", [one["data"] for one in outputs], [[line[key] for line in wanted] for key in ("class", "index", "probability")])
+    for wrong, code, why in (({"text": " "}, 400, "text"), ({"text": "a", "top": 0}, 400, "top"),
+                             ({"text": "a " * 600000}, 413, "at most")):
+        status, reply, _ = server.ask("POST", "/models/bert/predict", json.dumps(wrong), JSON)
+        check(f"{wrong}: {reply}"[:300], (status, why in json.loads(reply)["error"]), (code, True))
+
+
 def conversation(server):
     """Questions about an image: earlier turns are given again."""
     lines = command("chat", "--weights", "llava", "--image", STAR, "--template", "short", "--max-tokens", "4", "--json",
@@ -111,9 +125,9 @@ def views(server):
 
 
 def main():
-    server = Server("lm", "llava", "darl", "clip", "segment", "detr", "--gallery", os.environ["PICTURES"], "--index", "vectors",
+    server = Server("lm", "bert", "llava", "darl", "clip", "segment", "detr", "--gallery", os.environ["PICTURES"], "--index", "vectors",
                     "--port", "0")
-    for act in texts, conversation, completions, searches, views:
+    for act in texts, classes, conversation, completions, searches, views:
         act(server)
         print(act.__name__)
     check("exit code", server.stop(), 0)
