@@ -63,11 +63,11 @@ struct PredictOptions : ComputeOptions {
 
 class PredictionPrinter {
  public:
-  // `key` is the name of what is predicted: "file" or "text".
+  // `key` names the inputs: "file" or "text".
   PredictionPrinter(const PredictOptions& options, const char* key, bool single)
       : options_(options), key_(key), single_(single) {}
 
-  // `weights` names the file of a model whose values must be finite.
+  // Throws an Error that names the weights if a value is not finite.
   void print(const std::string& weights, const std::string& file, const tasks::Prediction& prediction) {
     if (!tasks::gives_numbers(prediction))
       fail(weights, ": the model's output for '", printable(file, 256),
