@@ -413,6 +413,17 @@ TEST_F(MaskFolder, AFolderMayHoldPairsOfImageAndMask) {
   EXPECT_EQ(source_kind(folder.path()), "ImageFolder");
 }
 
+// As of BUSI: a classifier would learn the masks.
+TEST_F(MaskFolder, MasksAmongTheImagesOfClassesAreNamed) {
+  const TemporaryFolder folder;
+  for (const char* name : {"a/1.png", "a/1_mask.png", "a/2.png", "b/1.png", "b/1_mask.png", "b/_mask.png"})
+    folder.write(name, "x");
+  const auto source = open_source({.path = folder.path(), .val_path = folder.path()}, Split::train);
+  EXPECT_EQ(source->warnings(),
+            std::vector<std::string>{folder.path() + ": 2 files such as 'a/1_mask.png' look like masks of "
+                                                     "other images, and are read as images"});
+}
+
 TEST_F(MaskFolder, EndingsOfMasksMatchInAnyCase) {
   fs::rename(root_ / "annotations/training/a.png", root_ / "annotations/training/a.PNG");
   EXPECT_EQ(open(Split::train)->size(), 2);

@@ -1,6 +1,7 @@
 #include "data/base/source_files.h"
 
 #include <filesystem>
+#include <unordered_map>
 #include <utility>
 
 #include "core/error.h"
@@ -49,6 +50,28 @@ RawSample FileSource::read(int64_t index) const {
 std::vector<int64_t> FileSource::labels(int64_t index) const {
   if (!multi_label()) return {label(index)};
   return set_.label_lists[static_cast<size_t>(index)];
+}
+
+std::vector<std::string> FileSource::warnings() const {
+  std::vector<std::string> lines = set_.warnings;
+  const auto stem_of = [](const std::string& path) { return path.substr(0, path.rfind('.')); };
+  const auto image_of = [](const std::string& stem) {
+    for (const std::string_view ending : kMaskEndings)
+      if (!ending.empty() && stem.ends_with(ending)) return stem.substr(0, stem.size() - ending.size());
+    return std::string();
+  };
+  std::unordered_map<std::string, std::string> masks;  // by the names that their images would have
+  for (const std::string& path : set_.paths)
+    if (std::string image = image_of(stem_of(path)); !image.empty()) masks.emplace(std::move(image), path);
+  std::string first;
+  int64_t count = 0;
+  for (size_t i = 0; i < set_.paths.size() && !masks.empty(); ++i)
+    if (const auto found = masks.find(stem_of(set_.paths[i])); found != masks.end() && ++count == 1)
+      first = found->second;
+  if (count > 0)
+    lines.push_back(text(set_.shown, ": ", counted(count, "file"), " such as '", printable(first, 60),
+                         "' look like masks of other images, and are read as images"));
+  return lines;
 }
 
 uint64_t FileSource::fingerprint() const {

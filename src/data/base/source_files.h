@@ -1,12 +1,18 @@
 // Shared code of sources with one file per sample: ImageFolder and tables. Internal to this folder.
 #pragma once
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/base/source.h"
 
 namespace tessera::data {
+
+// Endings of masks after the image's name.
+inline constexpr std::array<std::string_view, 7> kMaskEndings = {
+    "", "_mask", "_segmentation", "_seg", "_label", "_gt", "_L"};
 
 struct FileSet {
   std::string shown;               // the path that was given
@@ -38,7 +44,7 @@ class FileSource : public LabelledSource {
   uint64_t fingerprint() const override;  // reads the size of every file
   std::string describe() const override;
   std::vector<std::string> problems() const override { return set_.problems; }
-  std::vector<std::string> warnings() const override { return set_.warnings; }
+  std::vector<std::string> warnings() const override;
 
  private:
   std::string full_path(int64_t index) const;

@@ -12,6 +12,7 @@
 #include "core/config.h"
 #include "core/value.h"
 #include "data/base/source.h"
+#include "data/base/source_files.h"
 #include "data/masks/mask_classes.h"
 
 namespace tessera::data {
@@ -61,9 +62,6 @@ struct MaskLayout {
 
 // Suffixes of masks, the usual one first.
 inline constexpr std::array<std::string_view, 5> kMaskFiles = {".png", ".tif", ".tiff", ".bmp", ".gif"};
-// Endings of masks after the image's name.
-inline constexpr std::array<std::string_view, 7> kMaskEndings = {
-    "", "_mask", "_segmentation", "_seg", "_label", "_gt", "_L"};
 
 struct SplitFolder {
   std::string name;  // folder below both; "" if the set has no splits
