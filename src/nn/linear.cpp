@@ -51,7 +51,7 @@ torch::Tensor LinearImpl::add_input_step_size() {
 torch::Tensor LinearImpl::rounded(const torch::Tensor& x) const {
   if (!quantised()) return x;
   const auto range = ops::quantised_range(bits_.activations, true);
-  if (input_log_step_.detach().isinf().item<bool>()) {
+  if (!known_.hold(input_log_step_)) {
     const torch::NoGradGuard no_grad;
     torch::Tensor(input_log_step_)
         .copy_(log_of_step_size(ops::first_step_size(x, range, /*per_channel=*/false)));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "nn/host_values.h"
 #include "nn/norm.h"
 #include "ops/linear.h"
 
@@ -62,6 +63,7 @@ class LinearImpl : public torch::nn::Module {
   QuantisedBits bits_;
   bool exact_ = false;
   torch::Tensor weight_log_step_, input_log_step_;  // undefined if not quantised
+  mutable KnownSteps known_;
   std::function<void(const torch::Tensor& x)> watcher_;
   std::shared_ptr<ops::LinearCache> cache_ = std::make_shared<ops::LinearCache>();
 };

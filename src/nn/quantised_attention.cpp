@@ -29,14 +29,15 @@ AttentionRoundingImpl::Rounding AttentionRoundingImpl::add_rounding(const std::s
   if (!unset.is_meta()) unset.fill_(kUnsetStep);
   return {register_parameter(name + "_log_step", unset),
           register_parameter(name + "_zero_point", zeros({heads})),
-          register_buffer(name + "_signed", zeros({1}))};
+          register_buffer(name + "_signed", zeros({1})),
+          {}};
 }
 
 // Quantises x [batch, heads, rows, columns] to the levels of its heads.
 torch::Tensor AttentionRoundingImpl::round(const torch::Tensor& x, Rounding& rounding) const {
   const auto type = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
   const torch::Tensor wide = x.to(type);
-  if (rounding.log_step.detach()[0].isinf().item<bool>()) {
+  if (!rounding.known.hold(rounding.log_step)) {
     const torch::NoGradGuard no_grad;
     const bool negative = wide.min().item<double>() < kNegative;
     rounding.is_signed.fill_(negative ? 1 : 0);
@@ -45,7 +46,7 @@ torch::Tensor AttentionRoundingImpl::round(const torch::Tensor& x, Rounding& rou
         ops::first_step_size(heads, ops::quantised_range(bits_, negative), /*per_channel=*/true);
     rounding.log_step.copy_(first.clamp_min(1e-12).log().flatten());
   }
-  const auto range = ops::quantised_range(bits_, rounding.is_signed.item<double>() != 0);
+  const auto range = ops::quantised_range(bits_, rounding.known.value_of(rounding.is_signed) != 0);
   const auto by_head = [](const torch::Tensor& numbers) { return numbers.view({1, -1, 1, 1}); };
   return ops::zero_point_quantise(wide, by_head(rounding.log_step.exp()), by_head(rounding.zero_point), range,
                                   x[0][0].numel())

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "nn/attention.h"
+#include "nn/host_values.h"
 
 namespace tessera::nn {
 
@@ -28,6 +29,7 @@ class AttentionRoundingImpl : public torch::nn::Module {
  private:
   struct Rounding {
     torch::Tensor log_step, zero_point, is_signed;
+    KnownSteps known;
   };
   Rounding add_rounding(const std::string& name, int64_t heads);
   torch::Tensor round(const torch::Tensor& x, Rounding& rounding) const;

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/host_values.h"
 #include "ops/gpu.h"
 #include "optim/plain_loops.h"
 #include "optim/plain_tensors.h"
@@ -138,6 +139,7 @@ void Ema::exchange_rows(const NamedTensors& rows) {
     part.copy_(average_[i].second);
     average_[i].second.copy_(content);
   }
+  nn::note_load();
 }
 
 void Ema::load_state(int64_t updates, NamedTensors tensors) {

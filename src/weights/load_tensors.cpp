@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/host_values.h"
 #include "nn/own_rows.h"
 
 namespace tessera::train {
@@ -109,6 +110,7 @@ LoadedTensors load_tensors(const NamedTensors& targets, const StoredTensors& sto
       for (const TensorView* view : found.list[i].stored->views) file->forget(*view);
     ++found.report.count;
   }
+  nn::note_load();
   return found.report;
 }
 

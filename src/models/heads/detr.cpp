@@ -7,8 +7,10 @@
 #include "core/error.h"
 #include "nn/attention.h"
 #include "nn/boxes.h"
+#include "nn/host_values.h"
 #include "nn/init.h"
 #include "nn/norm.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 namespace {
@@ -103,7 +105,6 @@ class DecoderLayer final : public FeedForwardLayer {
 // Returns the bias of the scores that gives padding keys weight 0.
 Tensor padding_bias(const Tensor& padding, torch::ScalarType type) {
   constexpr double kNever = -1e30;
-  if (!padding.any().item<bool>()) return {};
   const torch::ScalarType wide = type == torch::kFloat64 ? type : torch::kFloat32;
   return torch::zeros({padding.size(0), 1, 1, padding.size(1)}, padding.options().dtype(wide))
       .masked_fill(padding.unsqueeze(1).unsqueeze(1), kNever);
@@ -265,13 +266,15 @@ Detr::Objects Detr::forward(const Tensor& map, const Tensor& padding) {
         " and padding ", padding.sizes(),
         ", must be [batch, channels, rows, columns] and [batch, height, width]");
   const int64_t batch = map.size(0), rows = map.size(2), columns = map.size(3);
-  const Tensor outside = torch::upsample_nearest2d(padding.unsqueeze(1).to(torch::kFloat32), {rows, columns})
-                             .squeeze(1)
-                             .to(torch::kBool);
+  const Tensor shown = torch::upsample_nearest2d(padding.unsqueeze(1).to(torch::kFloat32), {rows, columns})
+                           .squeeze(1)
+                           .to(torch::kBool);
+  const Tensor outside = shown.device() == map.device() ? shown : ops::sent_to(map.device(), shown);
   const Tensor x = input_proj_(map.permute({0, 2, 3, 1})).reshape({batch, rows * columns, config_.embed_dim});
   const Tensor positions =
       padded_sine_positions(outside, config_.embed_dim, x.options().requires_grad(false));
-  const Tensor bias = padding_bias(outside.flatten(1), x.scalar_type());
+  const Tensor bias =
+      nn::count_true(shown) > 0 ? padding_bias(outside.flatten(1), x.scalar_type()) : Tensor();
   Objects out;
   out.encoded = transformer_->encode(x, positions, bias);
   const Tensor queries = queries_.to(x.scalar_type()).unsqueeze(0).expand({batch, -1, -1});

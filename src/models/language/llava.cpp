@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "nn/host_values.h"
 
 namespace tessera::models {
 
@@ -57,8 +58,8 @@ std::vector<int64_t> expand_image_tokens(const std::vector<int64_t>& ids, int64_
 }
 
 torch::Tensor splice(const torch::Tensor& embedded, const torch::Tensor& places,
-                     const torch::Tensor& features) {
-  const auto wanted = places.sum().item<int64_t>();
+                     const torch::Tensor& features, const torch::Tensor& host_places) {
+  const int64_t wanted = nn::count_true(host_places.defined() ? host_places : places);
   check(wanted == features.size(0), "a text has ", wanted, " places for image features, but there are ",
         features.size(0));
   return embedded.masked_scatter(places.unsqueeze(-1), features.to(embedded.scalar_type()));

@@ -45,8 +45,9 @@ std::vector<int64_t> expand_image_tokens(const std::vector<int64_t>& ids, int64_
 // Returns the embeddings [batch, tokens, dim] with those at `places` (bool [batch, tokens]) replaced by the
 // rows of features [count, dim], in order over the batch. Fails unless the numbers of places and rows are
 // equal.
+// `host_places`: the same places in main memory, where their number is found without waiting for a device.
 torch::Tensor splice(const torch::Tensor& embedded, const torch::Tensor& places,
-                     const torch::Tensor& features);
+                     const torch::Tensor& features, const torch::Tensor& host_places = {});
 
 // Labels with this value are ignored.
 inline constexpr int64_t kIgnoredLabel = -100;

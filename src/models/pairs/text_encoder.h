@@ -23,6 +23,13 @@ class TextEncoder : public torch::nn::Module {
   virtual torch::Tensor read(const torch::Tensor& tokens, const torch::Tensor& ids) const = 0;
   // Returns bool [batch, tokens]: the places of a text, without padding.
   virtual torch::Tensor text_places(const torch::Tensor& ids) const = 0;
+  // Returns how many positions of ids in main memory forward() needs. It cuts ids on the CPU itself, callers cut others.
+  virtual int64_t length_read(const torch::Tensor& ids) const { return ids.size(1); }
+  // Returns ids without the positions that forward() does not need for the same ids `host`.
+  torch::Tensor read_part(const torch::Tensor& ids, const torch::Tensor& host) const {
+    const int64_t length = length_read(host);
+    return length < ids.size(1) ? ids.slice(1, 0, length) : ids;
+  }
   virtual torch::Tensor project(const torch::Tensor& x) const = 0;  // [..., width] -> [..., embed_dim]
   virtual int64_t vocabulary() const = 0;                           // rows of the token embedding
   virtual int64_t macs() const = 0;                                 // for a text of the context length

@@ -152,13 +152,18 @@ torch::Tensor TextTower::read(const torch::Tensor& tokens, const torch::Tensor& 
   return project(tokens.gather(1, index).squeeze(1));
 }
 
+// A composed forward pass may be traced, so its length does not depend on the texts.
+int64_t TextTower::length_read(const torch::Tensor& ids) const {
+  if (!config_.causal || config_.pool == TextPool::last || config_.pool == TextPool::class_token ||
+      ids.numel() == 0 || !ops::inference_settings().fused)
+    return ids.size(1);
+  return *read_places(ids).max().const_data_ptr<int64_t>() + 1;
+}
+
 torch::Tensor TextTower::forward(const torch::Tensor& ids, const Context& context) {
   if (config_.pool == TextPool::class_token) return project(read_coca(ids, context).pooled);
   const torch::Tensor places = read_places(ids);
-  // Reads places on the host, so a composed forward pass, which may be traced, does not.
-  const bool ends_early = config_.causal && config_.pool != TextPool::last && places.numel() > 0 &&
-                          ops::inference_settings().fused;
-  const torch::Tensor read = ends_early ? ids.slice(1, 0, places.max().item<int64_t>() + 1) : ids;
+  const torch::Tensor read = ids.is_cpu() ? read_part(ids, ids) : ids;
   const torch::Tensor last = run(embedded(read), {.causal = config_.causal}, context);
   const torch::Tensor index = places.view({-1, 1, 1}).expand({-1, 1, last.size(2)});
   return project(ln_final_(last.gather(1, index).squeeze(1)));

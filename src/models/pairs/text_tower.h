@@ -82,7 +82,7 @@ class TextTower final : public TextEncoder, public nn::Stack {
   void initialise(uint64_t seed) override;
 
   // Maps ids int64 or int32 [batch, tokens], at most context_length, to [batch, embed_dim or dim]. If no
-  // position sees later ones, positions after the end of every text are not computed.
+  // position sees later ones, positions after the end of every text in main memory are not computed.
   torch::Tensor forward(const torch::Tensor& ids, const Context& context = {}) override;
   // Returns all tokens after ln_final, [batch, tokens, dim]; a class token comes last. `seen` bool [batch,
   // tokens] marks the keys that are attended to; undefined = all.
@@ -95,6 +95,7 @@ class TextTower final : public TextEncoder, public nn::Stack {
   // Returns bool [batch, tokens]: a text's tokens up to the position that is read; if that is the last, all
   // but padding.
   torch::Tensor text_places(const torch::Tensor& ids) const override;
+  int64_t length_read(const torch::Tensor& ids) const override;
   torch::Tensor project(const torch::Tensor& x) const override {
     return text_projection_ ? text_projection_->forward(x) : x;
   }

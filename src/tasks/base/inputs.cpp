@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -90,18 +91,30 @@ const torch::Tensor& StreamInputs::at(std::string_view field) const {
   fail("the stream '", name, "' has no field '", field, "', it has ", join(names, ", "));
 }
 
+const torch::Tensor& StreamInputs::on_host(std::string_view field) const {
+  for (const FieldTensor& one : fields)
+    if (one.name == field) return one.on_host();
+  return at(field);
+}
+
 StreamInputs StreamInputs::piece(int64_t index, int64_t count) const {
   const int64_t begin = size * index / count, end = size * (index + 1) / count;
   StreamInputs cut{name, end - begin, first + begin, whole, {}};
+  const auto add = [&](const FieldTensor& field, int64_t from, int64_t rows, std::vector<int64_t> offsets) {
+    const torch::Tensor& host = field.host;
+    cut.fields.push_back({field.name, field.values.narrow(0, from, rows), std::move(offsets),
+                          host.defined() ? host.narrow(0, from, rows) : host});
+  };
   for (const FieldTensor& field : fields) {
     if (field.offsets.empty()) {
-      cut.fields.push_back({field.name, field.values.narrow(0, begin, end - begin)});
+      add(field, begin, end - begin, {});
       continue;
     }
     std::vector<int64_t> offsets(field.offsets.begin() + begin, field.offsets.begin() + end + 1);
     const int64_t from = offsets.front();
     for (int64_t& offset : offsets) offset -= from;
-    cut.fields.push_back({field.name, field.values.narrow(0, from, offsets.back()), std::move(offsets)});
+    const int64_t rows = offsets.back();
+    add(field, from, rows, std::move(offsets));
   }
   return cut;
 }
@@ -122,10 +135,12 @@ StreamInputs to_device(const data::Batch& batch, const std::string& stream, torc
   StreamInputs out{stream, batch.size, batch.first, batch.whole, {}};
   std::vector<torch::Tensor> values;
   for (const data::Column& column : batch.columns) values.push_back(adopt(column, batch.size));
-  if (!device.is_cpu()) values = sent_together(values, device);
+  std::vector<torch::Tensor> hosts(values.size());
+  if (!device.is_cpu()) hosts = std::exchange(values, sent_together(values, device));
   for (size_t i = 0; i < values.size(); ++i)
-    out.fields.push_back(
-        {batch.columns[i].field.name, in_precision(values[i], precision), batch.columns[i].offsets});
+    out.fields.push_back({batch.columns[i].field.name, in_precision(values[i], precision),
+                          batch.columns[i].offsets,
+                          hosts[i].defined() ? in_precision(hosts[i], precision) : hosts[i]});
   return out;
 }
 

@@ -22,6 +22,9 @@ struct FieldTensor {
   std::string name;
   torch::Tensor values;               // [batch, shape…]; if ragged [all rows, …]
   std::vector<int64_t> offsets = {};  // if ragged, as in data::Column
+  torch::Tensor host = {};            // the same in main memory if `values` is on a device
+
+  const torch::Tensor& on_host() const { return host.defined() ? host : values; }
 };
 
 // The samples of one stream.
@@ -36,6 +39,8 @@ struct StreamInputs {
   const torch::Tensor* find(std::string_view field) const;
   // Throws an error that lists the fields if there is no such field.
   const torch::Tensor& at(std::string_view field) const;
+  // Returns the field in main memory, for what the host decides: a device's values would stop it.
+  const torch::Tensor& on_host(std::string_view field) const;
   // Returns piece `index` of `count`: consecutive samples, about equally many in each.
   StreamInputs piece(int64_t index, int64_t count) const;
 };
@@ -48,13 +53,14 @@ struct Inputs {
   int64_t size() const { return main().size; }
   const torch::Tensor* find(std::string_view field) const { return main().find(field); }
   const torch::Tensor& at(std::string_view field) const { return main().at(field); }
+  const torch::Tensor& on_host(std::string_view field) const { return main().on_host(field); }
   // Null if the task has no such stream.
   const StreamInputs* stream(std::string_view name) const;
   Inputs piece(int64_t index, int64_t count) const;
 };
 
-// Converts floating-point fields to float64 if the precision is fp64. On the CPU the tensors share the
-// batch's memory and keep it alive.
+// Converts floating-point fields to float64 if the precision is fp64. Tensors on the CPU share the batch's memory and keep
+// it alive.
 StreamInputs to_device(const data::Batch& batch, const std::string& stream, torch::Device device,
                        Precision precision);
 

@@ -43,6 +43,10 @@ TEST(ToDevice, FieldsShareABlockOnADevice) {
   EXPECT_EQ(inputs.at("label").scalar_type(), torch::kInt64);
   EXPECT_EQ(inputs.at("label").storage_offset() * 8, 64);
   EXPECT_TRUE(inputs.at("image").is_alias_of(inputs.at("label")));
+  // The host keeps its own, for what it decides.
+  EXPECT_EQ(inputs.on_host("label")[0].item<int64_t>(), 1);
+  EXPECT_EQ(inputs.piece(1, 2).on_host("label").item<int64_t>(), 0);
+  EXPECT_EQ(inputs.piece(1, 2).at("label").device(), torch::kMeta);
 }
 
 TEST(Inputs, PiecesAreItsSamplesInOrder) {

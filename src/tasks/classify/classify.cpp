@@ -88,7 +88,7 @@ class Classify final : public Task, public ClassEvaluation {
   std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
   double weight(const Inputs& inputs) const override {
     if (!weighs_labels(inputs)) return Task::weight(inputs);
-    return weights_.index_select(0, inputs.at("label").to(torch::kCPU)).sum().item<double>();
+    return weights_.index_select(0, inputs.on_host("label").to(torch::kCPU)).sum().item<double>();
   }
   bool weight_counts_samples() const override { return !weights_.defined() || multi_label_; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;

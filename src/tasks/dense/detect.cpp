@@ -132,8 +132,8 @@ class Detect final : public ObjectTask, public AnchorMatching {
     const auto count = static_cast<double>(images.size(0));
     Loss out;
     for (const auto& [name, value] : detector_->losses(
-             pyramid, {images.size(2), images.size(3)}, shown_extents(inputs.at("extent")), targets(inputs),
-             models::choose_at_random(context.seed, context.step, context.first_sample))) {
+             pyramid, {images.size(2), images.size(3)}, shown_extents(inputs.on_host("extent")),
+             targets(inputs), models::choose_at_random(context.seed, context.step, context.first_sample))) {
       out.sum = out.sum.defined() ? out.sum + value * count : value * count;
       out.terms.push_back({value.detach() * count, count});
     }
@@ -142,7 +142,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
 
   std::vector<models::AnchorMatches> match_anchors(const Inputs& inputs) const override {
     const torch::Tensor& images = inputs.at("image");
-    const std::vector<Extent> shown = shown_extents(inputs.at("extent"));
+    const std::vector<Extent> shown = shown_extents(inputs.on_host("extent"));
     const std::vector<models::DetectionTarget> truths = targets(inputs);
     std::vector<models::AnchorMatches> all;
     for (size_t i = 0; i < shown.size(); ++i)
@@ -195,8 +195,8 @@ class Detect final : public ObjectTask, public AnchorMatching {
   std::vector<models::DetectionTarget> targets(const Inputs& inputs) const {
     const FieldTensor& boxes = ragged_field(inputs, "boxes");
     const FieldTensor* masks = config_.masks ? &ragged_field(inputs, "masks") : nullptr;
-    const std::vector<Extent> sizes = shown_extents(inputs.at("extent"));
-    const torch::Tensor host = boxes.values.to(torch::kCPU);
+    const std::vector<Extent> sizes = shown_extents(inputs.on_host("extent"));
+    const torch::Tensor host = boxes.on_host();
     std::vector<models::DetectionTarget> all;
     for (size_t i = 0; i < sizes.size(); ++i) {
       const int64_t from = boxes.offsets[i], count = boxes.offsets[i + 1] - from;
@@ -204,7 +204,7 @@ class Detect final : public ObjectTask, public AnchorMatching {
       models::DetectionTarget target{rows.slice(1, 0, 4), rows.select(1, 4).to(torch::kInt64), {}};
       // Crop to the image: the padding is not part of it and must not count as 0.
       if (masks)
-        target.masks = masks->values.to(torch::kCPU)
+        target.masks = masks->on_host()
                            .narrow(0, masks->offsets[i], count)
                            .slice(1, 0, sizes[i].height)
                            .slice(2, 0, sizes[i].width);

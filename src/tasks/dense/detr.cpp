@@ -25,12 +25,13 @@ using torch::Tensor;
 constexpr const char* kBackbone = "backbone.0.body.";
 
 // True in the padding right of and below each image, [batch, height, width].
+// In main memory: the model decides by it what to compute.
 Tensor padding_of(const std::vector<Extent>& shown, const Tensor& images) {
   const int64_t height = images.size(2), width = images.size(3);
   const Tensor padding = torch::ones({images.size(0), height, width}, torch::kBool);
   for (size_t i = 0; i < shown.size(); ++i)
     padding[static_cast<int64_t>(i)].slice(0, 0, shown[i].height).slice(1, 0, shown[i].width).fill_(false);
-  return padding.to(images.device());
+  return padding;
 }
 
 class DetrTask final : public ObjectTask {
@@ -150,7 +151,7 @@ class DetrTask final : public ObjectTask {
   // Converts boxes in pixels of the batch's images to centres and sizes relative to each image's extent.
   std::vector<SetTargets> targets(const Inputs& inputs, const std::vector<Extent>& shown) const {
     const FieldTensor& boxes = ragged_field(inputs, "boxes");
-    const Tensor host = boxes.values.to(torch::kCPU);
+    const Tensor host = boxes.on_host();
     std::vector<SetTargets> all;
     for (size_t i = 0; i < shown.size(); ++i) {
       const Tensor rows = host.narrow(0, boxes.offsets[i], boxes.offsets[i + 1] - boxes.offsets[i]);
@@ -202,7 +203,7 @@ class DetrTask final : public ObjectTask {
 // number of processes.
 Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
   const Tensor& images = inputs.at("image");
-  const std::vector<Extent> shown = shown_extents(inputs.at("extent"));
+  const std::vector<Extent> shown = shown_extents(inputs.on_host("extent"));
   const std::vector<SetTargets> wanted = targets(inputs, shown);
   const models::Detr::Objects all = objects(images, shown, context);
   const int64_t layers = all.logits.size(0);

@@ -223,7 +223,7 @@ class Glip final : public ObjectTask {
 
   std::vector<models::GlipTruth> truths(const Inputs& inputs) const {
     const FieldTensor& boxes = ragged_field(inputs, "boxes");
-    const Tensor host = boxes.values.to(torch::kCPU);
+    const Tensor host = boxes.on_host();
     std::vector<models::GlipTruth> all;
     for (size_t i = 0; i + 1 < boxes.offsets.size(); ++i) {
       const Tensor rows = host.narrow(0, boxes.offsets[i], boxes.offsets[i + 1] - boxes.offsets[i]);

@@ -117,14 +117,14 @@ Findings ObjectTask::evaluate(const EvaluateOptions& options) {
     std::vector<std::vector<FoundObject>> found;
     if (plain_view()) {
       const StreamInputs batch = to_device(loaded, options);
-      const torch::Tensor sides = batch.at("extent").to(torch::kCPU).contiguous();
+      const torch::Tensor sides = batch.on_host("extent").contiguous();
       std::vector<models::Extent> sizes;
       for (int64_t i = 0; i < loaded.size; ++i) {
         const int64_t* own = sides.const_data_ptr<int64_t>() + 4 * i;
         sizes.push_back({own[2], own[3]});
       }
       const AutocastScope autocast(options.device, options.precision);
-      found = find_in_batch(batch.at("image"), shown_extents(batch.at("extent")), sizes, score_);
+      found = find_in_batch(batch.at("image"), shown_extents(batch.on_host("extent")), sizes, score_);
     }
     for (int64_t i = 0; i < loaded.size; ++i) {
       const int64_t index = loaded.indices[static_cast<size_t>(i)];

@@ -83,7 +83,9 @@ class Segment final : public Task, public Segmenter {
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override;
 
   std::vector<MetricInfo> step_metrics() const override { return {{"pixel_accuracy", Unit::share}}; }
-  double weight(const Inputs& inputs) const override { return inputs.at("divisor").sum().item<double>(); }
+  double weight(const Inputs& inputs) const override {
+    return inputs.on_host("divisor").sum().item<double>();
+  }
   bool weight_counts_samples() const override { return false; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
 
@@ -311,8 +313,9 @@ Loss Segment::loss(const Inputs& inputs, const models::Context& context, Collect
   if (auxiliary_)
     sum = sum + pixel_loss(auxiliary_->forward(maps, context, gather), labels) * config_.auxiliary_weight;
   const PixelCounts counts = count_right_pixels(scores.detach(), labels, data::kIgnoredPixel);
-  return {sum,
-          {{counts.right.to(torch::kFloat32), std::max(1.0, inputs.at("labelled").sum().item<double>())}}};
+  return {
+      sum,
+      {{counts.right.to(torch::kFloat32), std::max(1.0, inputs.on_host("labelled").sum().item<double>())}}};
 }
 
 // --- inference

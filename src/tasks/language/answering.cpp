@@ -14,6 +14,7 @@
 #include "eval/captioning.h"
 #include "models/base/capability.h"
 #include "models/language/llava.h"
+#include "nn/host_values.h"
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/choice_source.h"
 #include "tasks/language/conversation_input.h"
@@ -84,12 +85,11 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
   bool weight_counts_samples() const override { return false; }
   double weight(const Inputs& inputs) const override {
-    const torch::Tensor labels = inputs.at("labels");
-    const auto learned = (labels.slice(1, 1) != kIgnoredLabel).sum().item<int64_t>();
+    const int64_t learned = nn::count_true(inputs.on_host("labels").slice(1, 1) != kIgnoredLabel);
     return static_cast<double>(std::max<int64_t>(1, learned));  // a piece may have no label
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
-    const auto [ids, labels] = read_part(inputs.at("ids"), inputs.at("labels"));
+    const auto [ids, labels] = read_part(inputs.main());
     const torch::Tensor scores = logits(inputs.at("image"), ids, context);
     const torch::Tensor wide = scores.scalar_type() == torch::kFloat64 ? scores : scores.to(torch::kFloat32);
     const torch::Tensor right = wide.detach().slice(1, 0, -1).argmax(-1).eq(labels.slice(1, 1)).sum();
@@ -229,20 +229,21 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   // Drops positions after the last one in the batch with a label or an image, since no earlier position
   // depends on them.
   struct ReadPart {
-    torch::Tensor ids, labels;  // int64 [batch, places]
+    TextIds ids;
+    torch::Tensor labels;  // int64 [batch, places]
   };
-  ReadPart read_part(const torch::Tensor& ids, const torch::Tensor& labels) const {
+  ReadPart read_part(const StreamInputs& batch) const {
+    const torch::Tensor &ids = batch.on_host("ids"), &labels = batch.on_host("labels");
     const torch::Tensor read = ids.eq(image_token_).logical_or(labels.ne(kIgnoredLabel)).any(0);
-    const auto behind = read.flip(0).to(torch::kInt32).argmax(0).item<int64_t>();
+    const int64_t behind = *read.flip(0).to(torch::kInt32).argmax(0).const_data_ptr<int64_t>();
     const int64_t places = std::max<int64_t>(2, ids.size(1) - behind);
-    return {ids.slice(1, 0, places).to(torch::kInt64), labels.slice(1, 0, places).to(torch::kInt64)};
+    const auto part = [&](const torch::Tensor& of) { return of.slice(1, 0, places).to(torch::kInt64); };
+    return {{part(batch.at("ids")), part(ids)}, part(batch.at("labels"))};
   }
 
   // Returns the images of a sample and of its examples, one after another.
-  torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids,
-                       const models::Context& context) {
-    return reader_->logits(images.dim() == 5 ? images.flatten(0, 1) : images, ids.to(torch::kInt64),
-                           image_token_, context);
+  torch::Tensor logits(const torch::Tensor& images, const TextIds& ids, const models::Context& context) {
+    return reader_->logits(images.dim() == 5 ? images.flatten(0, 1) : images, ids, image_token_, context);
   }
 
   Findings evaluate(const EvaluateOptions& options);
@@ -258,8 +259,7 @@ class Answering final : public Task, public Answers, public LanguageBeginner, pu
   // Returns -log p of each row's answer, [batch].
   torch::Tensor losses_of(const torch::Tensor& scores, const torch::Tensor& labels) const;
   // Generates answers token by token, at the position of each row's answer.
-  std::vector<std::string> answers_to(const torch::Tensor& images, const torch::Tensor& ids,
-                                      const torch::Tensor& labels);
+  std::vector<std::string> answers_to(const torch::Tensor& images, const StreamInputs& batch);
 
   AnsweringConfig config_;
   data::Preprocess preprocess_;
@@ -278,7 +278,7 @@ Answering::Scored Answering::score(const StreamInputs& batch, const EvaluateOpti
   const AutocastScope autocast(options.device, options.precision);
   Scored out;
   out.images = blank ? torch::zeros_like(batch.at("image")) : batch.at("image");
-  const auto [ids, labels] = read_part(batch.at("ids"), batch.at("labels"));
+  const auto [ids, labels] = read_part(batch);
   out.labels = labels.slice(1, 1);
   out.scores = logits(out.images, ids, {}).slice(1, 0, -1);
   return out;
@@ -291,16 +291,17 @@ torch::Tensor Answering::losses_of(const torch::Tensor& scores, const torch::Ten
       .sum(1);
 }
 
-std::vector<std::string> Answering::answers_to(const torch::Tensor& images, const torch::Tensor& ids,
-                                               const torch::Tensor& labels) {
+std::vector<std::string> Answering::answers_to(const torch::Tensor& images, const StreamInputs& batch) {
   constexpr int64_t kMostTokens = 16;  // answers of VQA are words
+  const torch::Tensor ids = batch.on_host("ids").to(torch::kInt64),
+                      labels = batch.on_host("labels").to(torch::kInt64);
   const torch::Tensor learned = labels.ne(kIgnoredLabel);
   const torch::Tensor begins = learned.to(torch::kInt32).argmax(1).clamp_min(1);
   // Generation stops at the end token of each row's own answer.
   const torch::Tensor last = labels.size(1) - 1 - learned.flip(1).to(torch::kInt32).argmax(1);
   const torch::Tensor ends = labels.gather(1, last.unsqueeze(1)).squeeze(1);
   const torch::Tensor places = torch::arange(ids.size(1), ids.options().dtype(torch::kInt64)).unsqueeze(0);
-  torch::Tensor read = ids.to(torch::kInt64).masked_fill(places >= begins.unsqueeze(1), 0);
+  torch::Tensor read = ids.masked_fill(places >= begins.unsqueeze(1), 0);
   const int64_t count = ids.size(0);
   std::vector<std::vector<int32_t>> said(static_cast<size_t>(count));
   std::vector<bool> done(static_cast<size_t>(count));
@@ -308,12 +309,15 @@ std::vector<std::string> Answering::answers_to(const torch::Tensor& images, cons
     const torch::Tensor at = begins + step;
     const auto longest = at.max().item<int64_t>();
     if (longest >= ids.size(1)) break;
-    const torch::Tensor scores = logits(images, read.slice(1, 0, longest), {});
+    const torch::Tensor now = read.slice(1, 0, longest);
+    const torch::Tensor scores = logits(images, {now.to(images.device()), now}, {});
     // The image token is not a word.
-    const torch::Tensor next = scores.gather(1, (at - 1).view({-1, 1, 1}).expand({-1, 1, scores.size(2)}))
+    const torch::Tensor before = (at - 1).view({-1, 1, 1}).expand({-1, 1, scores.size(2)});
+    const torch::Tensor next = scores.gather(1, before.to(scores.device()))
                                    .squeeze(1)
                                    .slice(1, 0, image_token_)
-                                   .argmax(1);
+                                   .argmax(1)
+                                   .to(torch::kCPU);
     read = read.scatter(1, at.unsqueeze(1), next.unsqueeze(1));
     bool all = true;
     for (int64_t i = 0; i < count; ++i) {
@@ -370,7 +374,7 @@ Findings Answering::measure(const EvaluateOptions& options, int64_t shots, bool 
         torch::Tensor accuracy = torch::full({loaded.size}, -1.0, torch::kFloat64);
         if (validation_->has_annotators()) {
           const AutocastScope autocast(options.device, options.precision);
-          const auto said = answers_to(images, batch.at("ids"), batch.at("labels").to(torch::kInt64));
+          const auto said = answers_to(images, batch);
           for (size_t i = 0; i < said.size(); ++i)
             if (const auto& given = validation_->answers(loaded.indices[i]); given.size() > 1)
               accuracy[static_cast<int64_t>(i)] = eval::vqa_accuracy(said[i], given);

@@ -51,6 +51,12 @@ struct AnsweringConfig {
   }
 };
 
+// Token ids int64 [batch, tokens] on the model's device, and the same in main memory: which images a text has is decided there,
+// without waiting for the device.
+struct TextIds {
+  torch::Tensor there, host;
+};
+
 // Added by a task to its tower: a language model, and how it sees images.
 class ImageReader : public torch::nn::Module {
  public:
@@ -62,10 +68,10 @@ class ImageReader : public torch::nn::Module {
   virtual torch::Tensor features(const torch::Tensor& images, const models::Context& context) = 0;
   // True if each feature takes the position of a token; logits() and begin() of this class rely on it.
   virtual bool among_words() const { return true; }
-  // Returns logits [batch, tokens, vocabulary] for ids int64 [batch, tokens]. `image_token` marks the
+  // Returns logits [batch, tokens, vocabulary]. `image_token` marks the
   // positions of the images [images, 3, height, width], in order over the batch. In a batch without
   // `image_token` the images have no effect, but every parameter has a gradient.
-  virtual torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
+  virtual torch::Tensor logits(const torch::Tensor& images, const TextIds& ids, int64_t image_token,
                                const models::Context& context);
   // As in models::ImageReading.
   virtual models::NextTokenModel begin(const torch::Tensor& prompt, const torch::Tensor& features,
@@ -73,7 +79,7 @@ class ImageReader : public torch::nn::Module {
 };
 
 // Returns word embeddings, with `features` [images, places, dim] at the image token's positions.
-torch::Tensor embed_with_features(const models::LanguageModel& language, const torch::Tensor& ids,
+torch::Tensor embed_with_features(const models::LanguageModel& language, const TextIds& ids,
                                   int64_t image_token, const torch::Tensor& features);
 
 // Returns the language model of a config, with LoRA if configured.

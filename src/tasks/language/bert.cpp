@@ -180,7 +180,7 @@ class BertTask final : public Task, public TextClasses {
   bool weight_counts_samples() const override { return classifies(); }
   double weight(const Inputs& inputs) const override {
     if (classifies()) return Task::weight(inputs);
-    return static_cast<double>((inputs.at(kMaskTargets) >= 0).sum().item<int64_t>());
+    return static_cast<double>((inputs.on_host(kMaskTargets) >= 0).sum().item<int64_t>());
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.main());

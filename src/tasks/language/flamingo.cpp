@@ -3,6 +3,8 @@
 #include "core/error.h"
 #include "models/base/capability.h"
 #include "models/language/flamingo.h"
+#include "nn/host_values.h"
+#include "ops/gpu.h"
 
 namespace tessera::tasks {
 namespace {
@@ -65,15 +67,17 @@ class GatedImages final : public ImageReader {
                                int64_t beams) override {
     return flamingo_->begin(prompt, features, beams);
   }
-  torch::Tensor logits(const torch::Tensor& images, const torch::Tensor& ids, int64_t image_token,
+  torch::Tensor logits(const torch::Tensor& images, const TextIds& ids, int64_t image_token,
                        const models::Context& context) override {
     // Document rows may have more image places than images; empty places are not computed, and no token sees
     // them.
-    const int64_t places = images.size(0) / ids.size(0);
+    const int64_t places = images.size(0) / ids.host.size(0);
     const torch::Tensor named =
-        (ids == image_token).sum(1, /*keepdim=*/true) > torch::arange(places, ids.options());
-    const bool some = named.any().item<bool>() && !named.all().item<bool>();
-    const torch::Tensor present = some ? named.flatten().nonzero().squeeze(1) : torch::Tensor();
+        (ids.host == image_token).sum(1, /*keepdim=*/true) > torch::arange(places, ids.host.options());
+    const int64_t count = nn::count_true(named);
+    const bool some = count > 0 && count < named.numel();
+    const torch::Tensor present =
+        some ? ops::sent_to(images.device(), named.flatten().nonzero().squeeze(1)) : torch::Tensor();
     const torch::Tensor shown = some ? images.index_select(0, present) : images;
     torch::Tensor media = features(shown, context);
     if (some) {
@@ -81,7 +85,7 @@ class GatedImages final : public ImageReader {
       shape[0] = images.size(0);
       media = torch::zeros(shape, media.options()).index_copy(0, present, media);
     }
-    return flamingo_->forward(ids, {}, media.unflatten(0, {ids.size(0), places}));
+    return flamingo_->forward(ids.there, {}, media.unflatten(0, {ids.host.size(0), places}));
   }
 
  private:

@@ -76,7 +76,7 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   std::vector<MetricInfo> step_metrics() const override { return {{"accuracy", Unit::share}}; }
   bool weight_counts_samples() const override { return false; }
   double weight(const Inputs& inputs) const override {
-    return static_cast<double>((inputs.at("ids").slice(1, 1) >= 0).sum().item<int64_t>());
+    return static_cast<double>((inputs.on_host("ids").slice(1, 1) >= 0).sum().item<int64_t>());
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.at("ids"));

@@ -190,7 +190,8 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
                       [this](const auto& in) { return std::vector<torch::Tensor>{image_rows(in[0], {})}; }),
         exported_part(
             "text", {token_input(config_.context_length, input_.size(), input_.start(), input_.end())},
-            {"vector"}, [this](const auto& in) { return std::vector<torch::Tensor>{text_rows(in[0], {})}; })};
+            {"vector"},
+            [this](const auto& in) { return std::vector<torch::Tensor>{text_rows(in[0], in[0], {})}; })};
   }
 
  private:
@@ -203,8 +204,11 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
         pair_->image(by_tokens() ? image_tokens(*backbone_, images, ImageTokens::patches, context)
                                  : backbone_->embed(images, context)));
   }
-  torch::Tensor text_rows(const torch::Tensor& ids, const models::Context& context) const {
-    if (!by_tokens()) return models::normalised_rows(pair_->text(ids, context));
+  // `host`: the same ids in main memory.
+  torch::Tensor text_rows(const torch::Tensor& ids, const torch::Tensor& host,
+                          const models::Context& context) const {
+    if (!by_tokens())
+      return models::normalised_rows(pair_->text(pair_->text_tower().read_part(ids, host), context));
     const torch::Tensor rows = models::normalised_rows(pair_->text_tokens(ids, context));
     return rows * pair_->text_tower().text_places(ids).unsqueeze(2).to(rows.scalar_type());
   }
@@ -319,7 +323,8 @@ torch::Tensor Clip::form_of_texts(const Inputs& inputs, const char* field, const
                                   torch::Tensor* masked) const {
   models::TextEncoder& tower = pair_->text_tower();
   const torch::Tensor ids = inputs.at(field).to(torch::kInt64);
-  if (!masked) return models::normalised_rows(tower.forward(ids, context));
+  if (!masked)
+    return models::normalised_rows(tower.forward(tower.read_part(ids, inputs.on_host(field)), context));
   const torch::Tensor tokens = tower.encode(ids, {}, context);
   *masked = declip_->masked_sum(tokens, inputs.at(kTargets));
   return models::normalised_rows(tower.read(tokens, inputs.at("tokens").to(torch::kInt64)));
@@ -374,7 +379,8 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
   if (declip_) return declip_loss(inputs, context, others);
   const int64_t count = inputs.size();
   whole_ = inputs.main().whole;
-  const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens");
+  const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens"),
+                      host_tokens = inputs.on_host("tokens");
   const torch::Device device = pictures.device();
   std::vector<torch::Tensor> of_images = backbone_->parameters();
   for (const auto& entry : pair_->named_parameters())
@@ -385,12 +391,13 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
         own.first_sample += begin;
         return image_rows(pictures.slice(0, begin, end), own);
       });
-  const torch::Tensor texts = in_pieces(count, device, pair_->text_tower().parameters(),
-                                        [this, tokens, context](int64_t begin, int64_t end) {
-                                          models::Context own = context;
-                                          own.first_sample += begin;
-                                          return text_rows(tokens.slice(0, begin, end), own);
-                                        });
+  const torch::Tensor texts =
+      in_pieces(count, device, pair_->text_tower().parameters(),
+                [this, tokens, host_tokens, context](int64_t begin, int64_t end) {
+                  models::Context own = context;
+                  own.first_sample += begin;
+                  return text_rows(tokens.slice(0, begin, end), host_tokens.slice(0, begin, end), own);
+                });
   const torch::Tensor own = torch::arange(count, torch::TensorOptions(torch::kInt64).device(device));
   const PairOptions options = pair_options(inputs, others);
   const torch::Tensor scale = pair_->scale();
@@ -439,7 +446,7 @@ ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& contex
 torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, CutTexts* cut) {
   const int64_t width = row_width() * (by_tokens() ? config_.context_length : 1);
   return embed_in_batches(input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
-    const torch::Tensor rows = text_rows(ids.to(pair_->logit_scale.device()), {});
+    const torch::Tensor rows = text_rows(ids.to(pair_->logit_scale.device()), ids, {});
     return config_.nclip.alone() ? probabilities(nclip_->text(rows)) : rows.flatten(1);
   });
 }

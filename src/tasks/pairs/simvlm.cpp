@@ -76,7 +76,7 @@ class SimVlmTask final : public Task, public CaptionEvaluation, public Captioner
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override;
 
   double weight(const Inputs& inputs) const override {
-    return (inputs.at(kValid) - inputs.at(kPrefix)).sum().item<double>();
+    return (inputs.on_host(kValid) - inputs.on_host(kPrefix)).sum().item<double>();
   }
   bool weight_counts_samples() const override { return false; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {

@@ -66,7 +66,8 @@ class NextPixel final : public Task {
   }
   // Predicted pixels.
   double weight(const Inputs& inputs) const override {
-    return masks() ? inputs.at("mask").sum().item<double>() : static_cast<double>(inputs.size() * pixels());
+    return masks() ? inputs.on_host("mask").sum().item<double>()
+                   : static_cast<double>(inputs.size() * pixels());
   }
   bool weight_counts_samples() const override { return false; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {

@@ -84,7 +84,9 @@ void MaskedPatches::prepare(std::span<data::Batch> batches, const StepKey& key) 
   });
 }
 
-double MaskedPatches::weight(const Inputs& inputs) const { return inputs.at("mask").sum().item<double>(); }
+double MaskedPatches::weight(const Inputs& inputs) const {
+  return inputs.on_host("mask").sum().item<double>();
+}
 
 Loss MaskedPatches::loss(const Inputs& inputs, const models::Context& context, Collective&) {
   return {losses(inputs.at("image"), inputs.at("mask"), context).sum(), {}};
