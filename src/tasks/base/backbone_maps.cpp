@@ -20,15 +20,37 @@ int64_t number_of(const Value& settings, const char* key, int64_t otherwise) {
   return found && found->is_int() ? found->as_int() : otherwise;
 }
 
+// The width and the stride of each stage's map.
+struct StageMaps {
+  std::vector<int64_t> widths, strides;
+};
+
+// `dims` has an entry for each stage. With `strides` it has one for the stem and for each block, and a stage begins at each block
+// that pools (VanillaNet).
+StageMaps stage_maps_of(const Value& settings, int64_t patch) {
+  StageMaps maps{numbers_of(settings, "dims"), {}};
+  const std::vector<int64_t> dims = maps.widths, pools = numbers_of(settings, "strides");
+  if (!numbers_of(settings, "ada_pool").empty())
+    fail_usage("model.ada_pool fixes the sides of the maps, heads of pixels and objects need strides");
+  for (size_t i = 0; pools.empty() && i < dims.size(); ++i) maps.strides.push_back(patch << i);
+  if (pools.empty() || dims.empty()) return maps;
+  maps = {{dims[0]}, {patch}};
+  for (size_t i = 0; i < pools.size(); ++i) {
+    if (pools[i] > 1) maps.widths.push_back(0), maps.strides.push_back(maps.strides.back() * pools[i]);
+    maps.widths.back() = dims.at(i + 1);
+  }
+  return maps;
+}
+
 }  // namespace
 
-// `dims` has an entry per stage; `dim` is the width of a model with one grid.
+// `dim` is the width of a model with one grid.
 BackboneMaps maps_of(const models::ModelSpec& spec, const std::vector<int64_t>& asked, int64_t count) {
   const Value& settings = spec.settings;
-  const std::vector<int64_t> dims = numbers_of(settings, "dims");
   BackboneMaps maps;
-  maps.stages = !dims.empty();
+  maps.stages = settings.find("dims") != nullptr;
   const int64_t patch = number_of(settings, "patch_size", maps.stages ? 4 : 16);
+  const StageMaps stages = stage_maps_of(settings, patch);
   // Dilated stages keep their grid (ResNet's output_stride).
   const int64_t coarsest = number_of(settings, "output_stride", std::numeric_limits<int64_t>::max());
   maps.blocks = asked;
@@ -39,12 +61,13 @@ BackboneMaps maps_of(const models::ModelSpec& spec, const std::vector<int64_t>& 
     if (block < 0 || block >= count)
       fail_usage("task.blocks names ", block, ", ", spec.name, " has ", count,
                  maps.stages ? " stages" : " blocks", ", counted from 0");
-    maps.widths.push_back(maps.stages ? dims.at(static_cast<size_t>(block)) : number_of(settings, "dim", 0));
-    maps.strides.push_back(maps.stages ? std::min(patch << block, coarsest) : patch);
+    const auto stage = static_cast<size_t>(block);
+    maps.widths.push_back(maps.stages ? stages.widths.at(stage) : number_of(settings, "dim", 0));
+    maps.strides.push_back(maps.stages ? std::min(stages.strides.at(stage), coarsest) : patch);
   }
   // Swin and ResNet pad their inputs; other pyramids halve whole grids, others cut whole patches.
   const bool pads = spec.family == "swin" || spec.family == "resnet";
-  maps.unit = !maps.stages ? patch : pads ? 1 : patch << (dims.size() - 1);
+  maps.unit = !maps.stages ? patch : pads ? 1 : stages.strides.back();
   return maps;
 }
 

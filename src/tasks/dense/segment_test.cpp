@@ -299,6 +299,36 @@ TEST(Segment, WrongSettingsAreUsageErrors) {
   EXPECT_NE(message("test_crop = 32\ntest_stride = 40").find("windows"), std::string::npos);
 }
 
+// VanillaNet's stages begin where a block pools.
+TEST(BackboneMaps, WidthsAndStridesAreThoseOfTheModel) {
+  using models::table;
+  const torch::NoGradGuard no_grad;
+  const auto numbers = [](std::initializer_list<int64_t> list) {
+    return Value::Array(list.begin(), list.end());
+  };
+  const std::pair<const char*, Value> pyramids[] = {
+      {"vanillanet", table({{"dims", numbers({8, 12, 16})}, {"strides", numbers({2, 1})}})},
+      {"vanillanet", table({{"dims", numbers({8, 12, 16, 20, 24})}, {"strides", numbers({1, 2, 1, 4})}})},
+      {"convnext", table({{"dims", numbers({8, 12, 16})}, {"depths", numbers({1, 2, 1})}})},
+      {"resnet", table({{"dims", numbers({8, 12, 16})}, {"depths", numbers({1, 1, 1})}})}};
+  for (const auto& [name, settings] : pyramids) {
+    Value all = settings;
+    all.set("image_size", 64);
+    const models::ModelSpec spec = models::resolve_model(name, all);
+    const auto backbone = models::build_backbone(spec, 1);
+    backbone->eval();
+    const BackboneMaps maps = maps_of(spec, {}, backbone->block_count());
+    const auto features = backbone->features(torch::randn({1, 3, 64, 64}), maps.blocks, {});
+    ASSERT_EQ(features.size(), maps.widths.size()) << name;
+    for (size_t i = 0; i < features.size(); ++i) {
+      const int64_t side = 64 / maps.strides[i];
+      EXPECT_EQ(features[i].sizes(), (std::vector<int64_t>{1, maps.widths[i], side, side}))
+          << name << " " << i;
+    }
+    EXPECT_TRUE(maps.unit == 1 || maps.unit == maps.strides.back());
+  }
+}
+
 // Without task.blocks: every fourth of the blocks, and the first ones of a shallow backbone more than once.
 TEST(BackboneMaps, ShallowBackbonesGiveFourMaps) {
   const auto blocks = [](int64_t depth) {
