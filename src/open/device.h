@@ -52,5 +52,7 @@ std::string why_gpu_is_idle();
 std::string gpu_kernels();
 // Returns the library that computes matrix products on a GPU.
 std::string gpu_products();
+// Describes whether passes are graphs, for `tessera doctor`.
+std::string gpu_graphs();
 
 }  // namespace tessera::train

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "kernels/gpu/graphs.h"
 #include "kernels/gpu/library.h"
 #include "kernels/gpu/products.h"
 
@@ -57,6 +58,12 @@ const std::string& why_no_products() {
   return why;
 }
 
+// Loads the library of graphs, once. Returns why there is none.
+const std::string& why_no_graphs() {
+  static const std::string why = kernels::gpu::load_graphs(kernels::gpu::graphs_path());
+  return why;
+}
+
 }  // namespace
 
 bool gpu_is_available() {
@@ -65,6 +72,8 @@ bool gpu_is_available() {
   if (kernels::gpu::products_wanted() && !why_no_products().empty())
     fail_usage("TESSERA_GPU=cublaslt: cuBLASLt does not load (", why_no_products(),
                "): add its folder to LD_LIBRARY_PATH, or leave TESSERA_GPU out");
+  if (kernels::gpu::graphs_wanted() && !why_no_graphs().empty())
+    fail_usage("TESSERA_GPU=graphs: ", why_no_graphs(), ": leave the word graphs out of TESSERA_GPU");
   // fp32 means float32: by default LibTorch rounds inputs of convolutions to the 10 bits of TF32.
   at::globalContext().setAllowTF32CuDNN(false);
   return true;
@@ -92,6 +101,13 @@ std::string gpu_products() {
   const std::string library = "cuBLASLt " + kernels::gpu::products_version();
   return kernels::gpu::products_in_use() ? library
                                          : "LibTorch's (TESSERA_GPU=cublaslt takes " + library + ")";
+}
+
+std::string gpu_graphs() {
+  if (!gpu_is_available()) return "none (no GPU)";
+  if (!why_no_graphs().empty()) return "none (" + why_no_graphs() + ")";
+  return kernels::gpu::graph_calls() ? "on, class scores and vectors of images"
+                                     : "off (TESSERA_GPU=graphs turns them on)";
 }
 
 std::string why_no_gpu() {

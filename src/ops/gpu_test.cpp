@@ -4,6 +4,7 @@
 #include "ops/attention.h"
 #include "ops/convolution.h"
 #include "ops/gpu_testing.h"
+#include "ops/held_tables.h"
 #include "ops/linear.h"
 #include "ops/mlstm_mixer.h"
 #include "ops/norm.h"
@@ -355,6 +356,26 @@ TEST(KeptTables, AreMadeOnceForEqualContents) {
   EXPECT_EQ(made, 5);
   table(host, torch::kCPU), table(host, torch::kCPU);
   EXPECT_EQ(made, 7);
+}
+
+// A graph keeps the tables that it reads, also after others took their places.
+TEST(KeptTables, AreListedForAGraph) {
+  const auto table = [](double value) { return kept_on(torch::kMeta, torch::full({4}, value)); };
+  const Tensor first = table(0.125);
+  std::vector<Tensor> outer, inner;
+  {
+    const HeldTables held(outer);
+    EXPECT_TRUE(table(0.125).is_same(first));
+    {
+      const HeldTables nested(inner);
+      table(0.375);
+    }
+    table(0.25);
+  }
+  table(0.5);
+  ASSERT_EQ(outer.size(), 2u);
+  EXPECT_TRUE(outer[0].is_same(first));
+  EXPECT_EQ(inner.size(), 1u);
 }
 
 // A result that was made in inference mode serves a training as well, and a changed table of that mode is made again.

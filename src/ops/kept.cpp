@@ -5,6 +5,8 @@
 #include <list>
 #include <mutex>
 
+#include "ops/held_tables.h"
+
 namespace tessera::ops {
 namespace {
 
@@ -52,7 +54,18 @@ bool holds(const Kept& kept, const torch::Tensor& host) {
          torch::equal(kept.host, host);
 }
 
+thread_local std::vector<torch::Tensor>* held = nullptr;
+
+// Returns the results, and notes them in this thread's list.
+const std::vector<torch::Tensor>& handed_out(const std::vector<torch::Tensor>& results) {
+  if (held) held->insert(held->end(), results.begin(), results.end());
+  return results;
+}
+
 }  // namespace
+
+HeldTables::HeldTables(std::vector<torch::Tensor>& list) : before_(held) { held = &list; }
+HeldTables::~HeldTables() { held = before_; }
 
 std::vector<torch::Tensor> kept_on(
     torch::Device device, const char* purpose, const torch::Tensor& host, double factor,
@@ -72,7 +85,7 @@ std::vector<torch::Tensor> kept_on(
   };
   {
     const std::lock_guard lock(all.mutex);
-    if (const Kept* kept = found()) return kept->results;
+    if (const Kept* kept = found()) return handed_out(kept->results);
   }
   // Results outlive a scope of inference mode, whose tensors no gradient can pass. A table of one counts no changes.
   const c10::InferenceMode usual(false);
@@ -80,10 +93,10 @@ std::vector<torch::Tensor> kept_on(
   const torch::Tensor table = host.is_inference() ? host.clone() : host;
   const std::vector<torch::Tensor> results = make(table);
   const std::lock_guard lock(all.mutex);
-  if (const Kept* kept = found()) return kept->results;  // another thread was faster
+  if (const Kept* kept = found()) return handed_out(kept->results);  // another thread was faster
   all.entries.push_front({device, purpose, factor, table, static_cast<int64_t>(table._version()), results});
   all.shrink();
-  return results;
+  return handed_out(results);
 }
 
 torch::Tensor kept_on(torch::Device device, const torch::Tensor& host) {
@@ -92,7 +105,10 @@ torch::Tensor kept_on(torch::Device device, const torch::Tensor& host) {
 }
 
 torch::Tensor sent_to(torch::Device device, const torch::Tensor& host) {
-  return device.is_cuda() ? host.pin_memory().to(device, /*non_blocking=*/true) : host.to(device);
+  if (!device.is_cuda()) return host.to(device);
+  const torch::Tensor pinned = host.pin_memory();
+  handed_out({pinned});  // a graph repeats the copy
+  return pinned.to(device, /*non_blocking=*/true);
 }
 
 }  // namespace tessera::ops

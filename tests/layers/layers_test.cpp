@@ -52,6 +52,7 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"kernels/attention", {"gpu"}}, {"kernels/bi_wkv", {}}, {"kernels/cached_attention", {}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
     {"kernels/mlstm", {"gpu"}}, {"kernels/mlstm_mixer", {"mlstm", "gpu"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
     {"kernels/roi_align", {}}, {"kernels/selective_scan", {}}, {"kernels/winograd", {}},
+    {"ops/graphs", {}},
     {"data/base", {}}, {"data/transforms", {}}, {"data/sources", {"transforms"}}, {"data/loading", {"transforms"}},
     {"data/detection", {"sources"}}, {"data/masks", {"sources", "transforms"}}, {"data/tools", {"sources", "transforms"}},
     {"models/base", {}}, {"models/heads", {}}, {"models/detection", {}},

@@ -93,7 +93,8 @@ Facts facts() {
           {"disk here", human_bytes(free_disk_bytes(".")) + " free"},
           {"GPU", gpu()},
           {"GPU kernels", train::gpu_kernels()},
-          {"GPU products", train::gpu_products()}};
+          {"GPU products", train::gpu_products()},
+          {"GPU graphs", train::gpu_graphs()}};
 }
 
 constexpr const char* kCluster = "--cluster";

@@ -14,15 +14,24 @@ namespace {
 std::atomic<const Table*> in_use = nullptr;
 std::string forced;
 bool with_products = false;
-constexpr const char* kProducts = "cublaslt";
+constexpr const char *kProducts = "cublaslt", *kGraphs = "graphs";
 
 std::vector<std::string> names_of_forms(const Table& table) {
   std::vector<std::string> names = {"composition"};
   table.visit([&](const char*, const auto& forms) {
     for (const auto& form : forms) names.emplace_back(form.name);
   });
-  names.emplace_back(kProducts);
+  names.emplace_back(kProducts), names.emplace_back(kGraphs);
   return names;
+}
+
+// Throws unless a word of TESSERA_GPU is one of the names, and the only form.
+void check_form(const std::string& name, const std::vector<std::string>& names, const std::string& form) {
+  if (name.empty() && form.empty()) return;
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    fail_usage("TESSERA_GPU='", printable(name), "', must be ", join(names, ", "), did_you_mean(name, names));
+  if (!form.empty() && name != kProducts && name != kGraphs)
+    fail_usage("TESSERA_GPU names two forms, ", form, " and ", name, ", must be one");
 }
 
 }  // namespace
@@ -57,15 +66,14 @@ bool products_wanted() { return with_products; }
 
 void use_table(const Table* table) {
   const char* value = std::getenv("TESSERA_GPU");
-  const std::string name = value ? value : "";
-  if (table && !name.empty()) {
-    const std::vector<std::string> names = names_of_forms(*table);
-    if (std::find(names.begin(), names.end(), name) == names.end())
-      fail_usage("TESSERA_GPU='", printable(name), "', must be ", join(names, ", "),
-                 did_you_mean(name, names));
+  forced.clear(), with_products = false;
+  for (const std::string& name : split(value ? value : "", ',')) {
+    if (table) check_form(name, names_of_forms(*table), forced);
+    if (name == kProducts)
+      with_products = table != nullptr;
+    else if (name != kGraphs)
+      forced = name;
   }
-  with_products = table && name == kProducts;
-  forced = name == kProducts ? "" : name;
   in_use = table;
 }
 

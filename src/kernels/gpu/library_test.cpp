@@ -91,6 +91,25 @@ TEST(GpuLibrary, FormsAreChosenByCapabilityAndName) {
   EXPECT_EQ(name(90), "tile384");
 }
 
+// Words are combined by commas: at most one form, with products and graphs.
+TEST(GpuLibrary, WordsAreCombined) {
+  for (const char* words : {"cublaslt,graphs", "graphs,cublaslt"}) {
+    const Chosen chosen(words, tessera_gpu_table());
+    EXPECT_TRUE(products_wanted());
+    EXPECT_EQ(forced_form(), "");
+  }
+  {
+    const Chosen chosen("graphs,composition", tessera_gpu_table());
+    EXPECT_FALSE(products_wanted());
+    EXPECT_EQ(forced_form(), "composition");
+  }
+  EXPECT_THROW(Chosen("composition,tile96", tessera_gpu_table()), Error);
+  EXPECT_THROW(Chosen("graphs,row", tessera_gpu_table()), Error);
+  unsetenv("TESSERA_GPU");
+  use_table(nullptr);
+  EXPECT_FALSE(products_wanted());
+}
+
 TEST(GpuLibrary, AGpuWithoutCodeHasNoCapability) {
   const std::string images = "80;90a;100;120";
   for (const int capability : {80, 86, 89, 90, 100, 103, 120, 121, 130})

@@ -130,6 +130,13 @@ void Classifier::draw_head() {
 }
 
 torch::Tensor Classifier::forward(const torch::Tensor& images, const Context& context) {
+  if (context.taps || context.condition.defined() || backbone->is_training())
+    return mean_scores(images, context);
+  return graphs_.run(images, {backbone.get()},
+                     [this](const torch::Tensor& in) { return mean_scores(in, {}); });
+}
+
+torch::Tensor Classifier::mean_scores(const torch::Tensor& images, const Context& context) {
   const std::vector<torch::Tensor> scores = forward_heads(images, context);
   if (scores.size() == 1) return scores[0];
   torch::Tensor sum = scores[0];
@@ -146,6 +153,7 @@ void Classifier::reset_head(int64_t classes) {
   check(classes >= 0, "a head of ", classes, " classes, must be 0 (none) or more");
   check(classes == 0 || !backbone->head_names().empty(), "this model has no class head: it cannot get ",
         classes, " classes");
+  graphs_.forget();
   head_.remove_from(*backbone);
   ClassHeadOptions options = options_;
   options.classes = classes;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "models/base/graphed.h"
 #include "models/base/model.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -51,7 +52,8 @@ class Classifier {
              Init init = Init::draw);
 
   // Maps [batch, 3, height, width] to [batch, classes]. If the family has two heads (DeiT's distillation),
-  // returns their mean. Without a head, returns the backbone's embed().
+  // returns their mean. Without a head, returns the backbone's embed(). Outside of training it is a graph of the GPU's if
+  // TESSERA_GPU=graphs (models/base/graphed.h).
   torch::Tensor forward(const torch::Tensor& images, const Context& context = {});
   // Returns the scores of each head: {class head} or {class head, distillation head}; {embed()} without a
   // head.
@@ -71,9 +73,11 @@ class Classifier {
 
  private:
   void draw_head();
+  torch::Tensor mean_scores(const torch::Tensor& images, const Context& context);
   ClassHeadOptions options_;
   uint64_t seed_;
   ClassHead head_;
+  GraphedPass graphs_;
 };
 
 }  // namespace tessera::models

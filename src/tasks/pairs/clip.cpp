@@ -6,6 +6,7 @@
 #include "core/progress.h"
 #include "core/text.h"
 #include "data/transforms/view_augment.h"
+#include "models/base/graphed.h"
 #include "models/pairs/two_tower.h"
 #include "nn/units.h"
 #include "tasks/base/exported.h"
@@ -170,7 +171,8 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   MetricInfo main_metric() const override { return {"image_to_text_r1", Unit::share}; }
 
   torch::Tensor embed_images(const torch::Tensor& images) override {
-    const torch::Tensor rows = image_rows(images, {});
+    const torch::Tensor rows = graphs_.run(images, {backbone_.get(), pair_.get()},
+                                           [this](const torch::Tensor& in) { return image_rows(in, {}); });
     return config_.nclip.alone() ? probabilities(nclip_->image(rows)) : rows.flatten(1);
   }
   torch::Tensor similarities(const torch::Tensor& from, const torch::Tensor& to) const override {
@@ -240,6 +242,7 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   std::shared_ptr<models::Backbone> backbone_;
   TokenExtent extent_;  // the image's, for token similarity
   std::shared_ptr<models::TwoTower> pair_;
+  models::GraphedPass graphs_;                // of images without gradients
   std::shared_ptr<ViewHead> view_head_;       // null without views
   std::shared_ptr<DeclipParts> declip_;       // null without DeCLIP
   std::shared_ptr<NclipHeads> nclip_;         // null without nCLIP

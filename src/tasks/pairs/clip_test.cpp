@@ -7,7 +7,9 @@
 #include "core/error.h"
 #include "io/files/io_testing.h"
 #include "models/base/family.h"
+#include "models/base/graphs_testing.h"
 #include "models/base/model.h"
+#include "ops/read_backs_testing.h"
 #include "tasks/base/paired.h"
 #include "tasks/base/text_input.h"
 #include "text/bpe_trainer.h"
@@ -197,6 +199,29 @@ TEST(Clip, SimilaritiesOfTokensAreThoseOfTheLoss) {
   EXPECT_TRUE(torch::allclose(scores.select(1, 0), scores.select(1, 2)));
   EXPECT_LT(scores.abs().max().item<double>(), 1 + 1e-9);
   EXPECT_EQ(texts.view({3, 12, 8})[0].ne(0).any(1).sum().item<int64_t>(), 3);  // start, a, end
+}
+
+TEST(Clip, VectorsOfImagesByGraphsHaveTheSameBits) {
+  const auto task = make_task({});
+  set_training(task->parts(), false);
+  auto& model = dynamic_cast<PairedEmbedding&>(*task);
+  const torch::NoGradGuard no_grad;
+  const Tensor images = some_inputs(4).at("image"), other = torch::randn_like(images);
+  const Tensor wanted = model.embed_images(images), of_other = model.embed_images(other);
+  const models::RecordedGraphs graphs;
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_TRUE(model.embed_images(images).equal(wanted));
+    EXPECT_TRUE(model.embed_images(other).equal(of_other));
+  }
+  EXPECT_EQ(models::RecordedGraphs::counts().captures, 1);
+  EXPECT_EQ(models::RecordedGraphs::counts().replays, 4);
+}
+
+// Where texts end is read from the batch of the host.
+TEST(Clip, ALossReadsNothingBack) {
+  const auto task = make_task({});
+  const Inputs inputs = some_inputs(6);
+  EXPECT_EQ(ops::read_backs([&] { task->loss(inputs, {.seed = 7, .step = 2}, Collective::alone()); }), 0);
 }
 
 TEST(Clip, OnePairIsNoContrast) {

@@ -1,0 +1,59 @@
+// A forward pass without gradients as a graph of a GPU's calls: the host starts one graph instead of some hundred kernels. Off
+// unless TESSERA_GPU=graphs (kernels/gpu/graphs.h).
+//
+// A graph computes with the memory that it was recorded with. So a pass copies its input there, and its result from there;
+// weights that changed in place are seen, weights in other memory make new graphs.
+#pragma once
+
+#include "ops/torch.h"
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <list>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tessera::models {
+
+class GraphedPass {
+ public:
+  static constexpr int64_t kWarmCalls =
+      2;  // before a graph is recorded: libraries allocate in their first calls
+  static constexpr size_t kMostGraphs = 8;     // the one that was unused for longest is dropped
+  static constexpr int64_t kMostDropped = 16;  // after this many, shapes change too often for graphs
+
+  // Maps one tensor to one of a shape that only the input's shape determines.
+  using Pass = std::function<torch::Tensor(const torch::Tensor& input)>;
+  using Modules = std::initializer_list<torch::nn::Module*>;
+
+  GraphedPass();
+  ~GraphedPass();
+  GraphedPass(const GraphedPass&) = delete;
+  GraphedPass& operator=(const GraphedPass&) = delete;
+
+  // Returns pass(input); by a graph if one was recorded for this shape, type and the thread's settings. A graph keeps `pass`, which
+  // reads no tensors but those of `modules`.
+  torch::Tensor run(const torch::Tensor& input, const Modules& modules, const Pass& pass);
+  // Drops all graphs, for modules that got other tensors.
+  void forget();
+
+  // Why the last call started the kernels one by one; empty after a replay.
+  const std::string& reason() const { return reason_; }
+  int64_t captures() const { return captures_; }
+  size_t graphs() const { return entries_.size(); }
+
+ private:
+  struct Entry;
+  Entry* entry_of(const torch::Tensor& input);
+  void record(Entry& entry, const torch::Tensor& input, const Modules& modules, const Pass& pass);
+  torch::Tensor replayed(Entry& entry, const torch::Tensor& input, const Pass& pass);
+
+  std::mutex mutex_;
+  std::list<Entry> entries_;  // the last one used is first
+  std::string reason_;
+  int64_t captures_ = 0, dropped_ = 0;
+};
+
+}  // namespace tessera::models
