@@ -4,7 +4,7 @@
 #include "answer/predict.h"
 #include "core/text.h"
 #include "io/files/json.h"
-#include "tasks/language/text_classes.h"
+#include "tasks/language/bert.h"
 
 namespace tessera::answer {
 namespace {

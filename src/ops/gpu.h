@@ -71,4 +71,17 @@ torch::Tensor kept_on(torch::Device device, const torch::Tensor& host);
 // Starts the copy of a table that differs in every pass, without stopping the host: through pinned memory to a GPU.
 torch::Tensor sent_to(torch::Device device, const torch::Tensor& host);
 
+// While it lives, a list gets the tables that this thread gets from kept_on(), and the host's side of its sent_to(): a graph of a
+// GPU reads them as long as it exists.
+class HeldTables {
+ public:
+  explicit HeldTables(std::vector<torch::Tensor>& list);
+  ~HeldTables();
+  HeldTables(const HeldTables&) = delete;
+  HeldTables& operator=(const HeldTables&) = delete;
+
+ private:
+  std::vector<torch::Tensor>* before_;
+};
+
 }  // namespace tessera::ops

@@ -4,7 +4,7 @@
 #include "ops/attention.h"
 #include "ops/convolution.h"
 #include "ops/gpu_testing.h"
-#include "ops/held_tables.h"
+#include "ops/gpu.h"
 #include "ops/linear.h"
 #include "ops/mlstm_mixer.h"
 #include "ops/norm.h"

@@ -5,8 +5,6 @@
 #include <list>
 #include <mutex>
 
-#include "ops/held_tables.h"
-
 namespace tessera::ops {
 namespace {
 

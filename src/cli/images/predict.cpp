@@ -22,7 +22,7 @@
 #include "open/device.h"
 #include "open/open_task.h"
 #include "tasks/base/validation_pass.h"
-#include "tasks/language/text_classes.h"
+#include "tasks/language/bert.h"
 
 namespace tessera::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include "nn/layer_division.h"
 #include "nn/named_tensors.h"
 #include "nn/units.h"
-#include "ops/held_tables.h"
+#include "ops/gpu.h"
 #include "ops/inference.h"
 
 namespace tessera::models {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "kernels/gpu/graph_calls.h"
+#include "kernels/gpu/graphs.h"
 
 namespace {
 

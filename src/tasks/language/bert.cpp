@@ -16,7 +16,6 @@
 #include "tasks/base/validation_pass.h"
 #include "tasks/language/language_part.h"
 #include "tasks/language/packed_texts.h"
-#include "tasks/language/text_classes.h"
 #include "text/conversation.h"
 #include "weights/language_files.h"
 

@@ -8,7 +8,9 @@
 // section 3.1) is not learned.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
 #include "models/language/bert.h"
 #include "tasks/base/registry.h"
@@ -53,6 +55,20 @@ BertText bert_text(std::vector<int32_t> first, std::vector<int32_t> second, bool
 // `targets`, else kNotLearned.
 void mask_window(double ratio, const BertTokens& tokens, int64_t vocabulary, RandomStream& random,
                  std::span<int32_t> ids, std::span<int32_t> targets);
+
+struct GivenText {
+  std::string text;
+  std::string pair = {};  // a second text, "" = none
+};
+
+class TextClasses {
+ public:
+  static constexpr const char* kAbility = "classes of texts: task bert with goal = \"classes\"";
+  virtual ~TextClasses() = default;
+  // Returns at most `most` classes of each text, the most likely first. Longer texts than task.length are cut. Throws a
+  // usage error if the model has no head for classes.
+  virtual std::vector<Prediction> predict_texts(std::span<const GivenText> texts, int64_t most) = 0;
+};
 
 TaskKind bert_kind();
 
