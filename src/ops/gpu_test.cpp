@@ -3,8 +3,8 @@
 
 #include "ops/attention.h"
 #include "ops/convolution.h"
-#include "ops/gpu_testing.h"
 #include "ops/gpu.h"
+#include "ops/gpu_testing.h"
 #include "ops/linear.h"
 #include "ops/mlstm_mixer.h"
 #include "ops/norm.h"
