@@ -83,9 +83,11 @@ class PredictionPrinter {
     std::cout << json_text({{key_, file}, {"predictions", answer::json_of(prediction)}}) << "\n";
   }
 
-  // Prints control characters of a path as they are, except on a terminal.
-  static void print_path(const std::string& file) {
-    if (isatty(STDOUT_FILENO))
+  // Prints control characters of a path as they are, except on a terminal. A text is no path of another program.
+  void print_input(const std::string& file) const {
+    if (!options_.texts.empty())
+      std::cout << csv_field(file);
+    else if (isatty(STDOUT_FILENO))
       std::cout << csv_path(file);
     else
       std::ostream(unfiltered(std::cout << std::flush)) << csv_path(file) << std::flush;
@@ -99,7 +101,7 @@ class PredictionPrinter {
       headed_ = true;
     }
     for (size_t rank = 0; rank < prediction.size(); ++rank) {
-      print_path(file);
+      print_input(file);
       std::cout << "," << rank + 1;
       for (const auto& [name, value] : prediction[rank].values)
         std::cout << ","
@@ -181,6 +183,8 @@ void predict(const PredictOptions& options) {
     fail_usage(options.images.empty()
                    ? "no images: give files or folders of them, or --text for weights of task bert"
                    : "IMAGES and --text: choose one");
+  if (!options.texts.empty() && (options.crop > 0 || !options.class_names.empty()))
+    fail_usage("--crop and --class-names are for images, not for --text");
   if (options.texts.size() != 1 && !options.pair.empty()) fail_usage("--pair needs one --text");
   options.texts.empty() ? predict_images(options) : predict_texts(options);
 }
