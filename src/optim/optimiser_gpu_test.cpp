@@ -1,5 +1,4 @@
 // Optimisers and clipping for a GPU, which the emulator runs on tensors of the CPU, against their compositions.
-#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include "ops/torch.h"
 
@@ -7,6 +6,7 @@
 
 #include "core/value.h"
 #include "kernels/gpu/library.h"
+#include "ops/read_backs_testing.h"
 #include "optim/clip.h"
 #include "optim/optimiser.h"
 
@@ -16,20 +16,6 @@ namespace {
 struct Emulated {
   Emulated() { kernels::gpu::use_table(tessera_gpu_table()); }
   ~Emulated() { kernels::gpu::use_table(nullptr); }
-};
-
-// Counts numbers that are read back.
-int reads = 0;
-struct CountedReads {
-  CountedReads() {
-    reads = 0;
-    handle = at::addThreadLocalCallback(at::RecordFunctionCallback([](const at::RecordFunction& f) {
-      reads += std::string(f.name()) == "aten::_local_scalar_dense";
-      return std::unique_ptr<at::ObserverContext>();
-    }));
-  }
-  ~CountedReads() { at::removeCallback(handle); }
-  at::CallbackHandle handle;
 };
 
 std::unique_ptr<Optimiser> drawn(const std::string& settings) {
@@ -77,10 +63,10 @@ TEST(OptimiserOnGpu, AFactorThatIsNotFiniteChangesNothing) {
   draw_gradients(*optimiser, 2);
   std::vector<torch::Tensor> before;
   for (const torch::Tensor& p : optimiser->parameters()) before.push_back(p.detach().clone());
-  const CountedReads counted;
+  const ops::ReadBacks counted;
   for (const double factor : {std::nan(""), HUGE_VAL})
     optimiser->step_there(0.01, torch::full({}, factor), 1);
-  EXPECT_EQ(reads, 0);
+  EXPECT_EQ(counted.count(), 0);
   for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(optimiser->parameters()[i], before[i]));
   optimiser->step_there(0.01, torch::ones({}), 1);
   EXPECT_FALSE(torch::equal(optimiser->parameters()[0], before[0]));
@@ -128,9 +114,9 @@ TEST(ClipOnGpu, IsClippingWithoutReading) {
       auto here = parameters_of(), there = parameters_of();
       const ClipConfig config{mode, 0.5, 2};
       const Clipped want = clip_gradients(config, here);
-      const CountedReads counted;
+      const ops::ReadBacks counted;
       const ClippedThere got = clip_gradients_there(config, there, {}, torch::ones({}));
-      EXPECT_EQ(reads, 0) << mode;
+      EXPECT_EQ(counted.count(), 0) << mode;
       EXPECT_NEAR(got.norm.item<double>(), want.norm, 1e-5 * want.norm) << mode;
       EXPECT_NEAR(got.scale.item<double>(), want.scale, 1e-5) << mode;
       for (size_t i = 0; i < here.size(); ++i)
