@@ -54,15 +54,15 @@ std::vector<int64_t> FileSource::labels(int64_t index) const {
 
 std::vector<std::string> FileSource::warnings() const {
   std::vector<std::string> lines = set_.warnings;
-  const auto stem_of = [](const std::string& path) { return path.substr(0, path.rfind('.')); };
-  const auto image_of = [](const std::string& stem) {
+  const auto stem_of = [](std::string_view path) { return path.substr(0, path.rfind('.')); };
+  const auto image_of = [](std::string_view stem) {
     for (const std::string_view ending : kMaskEndings)
       if (!ending.empty() && stem.ends_with(ending)) return stem.substr(0, stem.size() - ending.size());
-    return std::string();
+    return std::string_view();
   };
-  std::unordered_map<std::string, std::string> masks;  // by the names that their images would have
+  std::unordered_map<std::string_view, std::string_view> masks;  // by the names that their images would have
   for (const std::string& path : set_.paths)
-    if (std::string image = image_of(stem_of(path)); !image.empty()) masks.emplace(std::move(image), path);
+    if (const std::string_view image = image_of(stem_of(path)); !image.empty()) masks.emplace(image, path);
   std::string first;
   int64_t count = 0;
   for (size_t i = 0; i < set_.paths.size() && !masks.empty(); ++i)
