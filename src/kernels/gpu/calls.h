@@ -107,6 +107,35 @@ struct AttentionBackward {
   HeadsOf<uint16_t*> dq, dk, dv;
 };
 
+// Attention of a new token of each sample to a cache that it joins (kernels/cached_attention/cached_attention.h). The number of
+// tokens before it is in the device's memory, so that the calls of all tokens are equal and a graph can repeat them.
+struct CachedAttention {
+  int64_t batch = 0, heads = 0, kv_heads = 0, room = 0,
+          dim = 0;  // room: tokens that the cache has memory for
+  float scale = 1;
+  const int64_t* before = nullptr;           // (1), below `room`; else nothing is computed
+  HeadsOf<const uint16_t*> q, new_k, new_v;  // one token
+  HeadsOf<uint16_t*> k, v;                   // the cache (B,kv_heads,room,D)
+  HeadsOf<uint16_t*> out;
+  const float *cos = nullptr, *sin = nullptr;  // (B or 1,D / 2), null: no rotation
+  int64_t angles_sample = 0;
+  int64_t window = 0;             // the newest `window` keys are seen, 0 = all
+  const uint8_t* seen = nullptr;  // (B,room) 0 or 1, null: all
+  int64_t seen_sample = 0;
+  const float* slopes = nullptr;  // (H), null: none
+  float* partial = nullptr;       // scratch: cached_numbers() floats
+};
+constexpr int64_t kCachedChunk = 128,
+                  kCachedGroup = 16;  // keys of a block; the most queries of a head of keys
+constexpr int64_t cached_chunks(int64_t room) { return (room + kCachedChunk - 1) / kCachedChunk; }
+// Sums of values of each query and chunk, then the largest score and the sum of powers.
+constexpr int64_t cached_numbers(const CachedAttention& of) {
+  return of.batch * of.heads * cached_chunks(of.room) * (of.dim + 2);
+}
+constexpr float* cached_stats(const CachedAttention& of) {
+  return of.partial + of.batch * of.heads * cached_chunks(of.room) * of.dim;
+}
+
 // y = f(x), or f(x) gate.
 enum class ActivationKind : int32_t { gelu, gelu_tanh, silu };
 struct ActivationForward {

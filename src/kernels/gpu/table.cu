@@ -44,6 +44,7 @@ extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::T
                               rotate_forms(),
                               attention_forms(),
                               attention_backward_forms(),
+                              cached_attention_forms(),
                               activation_forms(),
                               activation_backward_forms(),
                               adam_forms(),

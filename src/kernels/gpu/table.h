@@ -53,6 +53,7 @@ struct Table {
   Forms<Rotation> rotate;
   Forms<AttentionForward> attention;
   Forms<AttentionBackward> attention_backward;
+  Forms<CachedAttention> cached_attention;
   Forms<ActivationForward> activation;
   Forms<ActivationBackward> activation_backward;
   Forms<AdamStep> adam;
@@ -68,6 +69,7 @@ struct Table {
     visitor("residual backward", residual_backward), visitor("patch rows", patch_rows),
         visitor("rotate", rotate);
     visitor("attention", attention), visitor("attention backward", attention_backward);
+    visitor("cached attention", cached_attention);
     visitor("activation", activation), visitor("activation backward", activation_backward);
     visitor("adam", adam);
     visitor("mixer inputs", mixer_inputs), visitor("mixer inputs backward", mixer_inputs_backward);
@@ -76,7 +78,7 @@ struct Table {
   }
 };
 // Raised by a change of meaning; kTableLayout changes with the sizes by itself.
-constexpr int32_t kTableVersion = 5;
+constexpr int32_t kTableVersion = 6;
 template <class... Part>
 constexpr int32_t sizes_of() {
   uint32_t mixed = 0;
@@ -85,8 +87,9 @@ constexpr int32_t sizes_of() {
 }
 constexpr int32_t kTableLayout =
     sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, PatchRows, Rotation,
-             AttentionForward, AttentionBackward, ActivationForward, ActivationBackward, AdamTensor, AdamStep,
-             MixerInputs, MixerInputsBackward, MlstmCell, MlstmStates, MlstmGradients>();
+             AttentionForward, AttentionBackward, CachedAttention, ActivationForward, ActivationBackward,
+             AdamTensor, AdamStep, MixerInputs, MixerInputsBackward, MlstmCell, MlstmStates,
+             MlstmGradients>();
 
 // The forms of each operator, from its .cu file.
 Forms<NormForward> norm_forms();
@@ -97,6 +100,7 @@ Forms<PatchRows> patch_rows_forms();
 Forms<Rotation> rotate_forms();
 Forms<AttentionForward> attention_forms();
 Forms<AttentionBackward> attention_backward_forms();
+Forms<CachedAttention> cached_attention_forms();
 Forms<ActivationForward> activation_forms();
 Forms<ActivationBackward> activation_backward_forms();
 Forms<AdamStep> adam_forms();
