@@ -3,10 +3,12 @@
 #include <array>
 
 #include "core/error.h"
+#include "models/base/graphs_testing.h"
 #include "models/language/flamingo.h"
 #include "models/language/language_model.h"
 #include "models/language/llava.h"
 #include "models/language/seq2seq.h"
+#include "ops/gpu_testing.h"
 
 namespace tessera::models::language_test {
 namespace {
@@ -136,6 +138,71 @@ TEST(Generation, BatchOfOneOrSeveral) {
   }
   options.seed = 9;
   EXPECT_FALSE(torch::equal(generate(next_token_model(*model, {}, 1), prompt, options).ids, all));
+}
+
+// Returns the text that a model goes on with, after a prompt with padding.
+torch::Tensor text_after(LanguageModel& model, const torch::Tensor& prompt, int64_t tokens, int64_t beams,
+                         bool cached = true) {
+  LanguagePrompt settings{.mask = torch::ones(prompt.sizes(), torch::kBool), .cached = cached};
+  settings.mask[0].slice(0, 0, 2).fill_(false);
+  const GenerationOptions options{
+      .max_new_tokens = tokens, .padding = padding_of(settings.mask), .beams = beams};
+  return generate(next_token_model(model, settings, beams), prompt, options).ids;
+}
+
+// Single tokens are read by the same calls, which a graph repeats; the cache outgrows its first memory after 65 of them.
+TEST(Generation, StepsAsAGraphGiveTheSameText) {
+  for (const LanguageKind kind : kKinds) {
+    const auto model = model_of(kind);
+    const torch::Tensor prompt = some_ids(3, 5, 7);
+    const int64_t tokens = kind == LanguageKind::gpt2 ? 50 : 100;
+    const torch::Tensor want = text_after(*model, prompt, tokens, 1, /*cached=*/false);
+    EXPECT_TRUE(text_after(*model, prompt, tokens, 1).equal(want)) << name_of(kind);
+    const RecordedGraphs graphs;
+    EXPECT_TRUE(text_after(*model, prompt, tokens, 1).equal(want)) << name_of(kind);
+    const int recordings = kind == LanguageKind::gpt2 ? 1 : 2;
+    EXPECT_EQ(RecordedGraphs::counts().captures, recordings) << name_of(kind);
+    // The prompt gives the first token; two steps of each graph are not replayed.
+    EXPECT_EQ(RecordedGraphs::counts().replays, tokens - 1 - 2 * recordings) << name_of(kind);
+    EXPECT_TRUE(text_after(*model, prompt, 20, 3).equal(text_after(*model, prompt, 20, 3, /*cached=*/false)))
+        << name_of(kind);
+  }
+  EXPECT_EQ(RecordedGraphs::counts().alive, 0);
+}
+
+// Steps whose rotation depends on the length of the text have no graph.
+TEST(Generation, StepsThatDifferAreNoGraph) {
+  LanguageConfig config = tiny(LanguageKind::llama);
+  config.rope_scaling = nn::RopeScalingKind::dynamic, config.rope_factor = 2, config.rope_trained = 16;
+  LanguageModel model(config);
+  model.initialise(1), model.eval();
+  EXPECT_FALSE(model.steps_are_alike());
+  const torch::Tensor prompt = some_ids(2, 5, 7), want = text_after(model, prompt, 30, 1);
+  const RecordedGraphs graphs;
+  EXPECT_TRUE(text_after(model, prompt, 30, 1).equal(want));
+  EXPECT_EQ(RecordedGraphs::counts().captures, 0);
+}
+
+// In bfloat16 by the kernel of a GPU, which the emulator runs: the scores of single tokens are those of the composition.
+TEST(Generation, StepsByTheKernelOfAGpu) {
+  const torch::NoGradGuard no_grad;
+  LanguageConfig config = tiny(LanguageKind::llama);
+  config.dim = 64;
+  LanguageModel model(config);
+  model.initialise(3), model.to(torch::kBFloat16), model.eval();
+  const torch::Tensor ids = some_ids(2, 12, 4);
+  const auto scores = [&] {
+    const NextTokenModel reader = next_token_model(model, {}, 1);
+    torch::Tensor last = reader.next(ids.slice(1, 0, 4));
+    for (int64_t i = 4; i < 12; ++i) last = reader.next(ids.slice(1, i, i + 1));
+    return last.to(torch::kFloat32);
+  };
+  const torch::Tensor want = scores();
+  const ops::Emulated emulated;
+  const ops::Runs runs("cached attention");
+  const torch::Tensor got = scores();
+  EXPECT_LT((got - want).norm().item<double>(), 0.02 * want.norm().item<double>());
+  EXPECT_EQ(runs.names(), std::vector<std::string>(16, "cached attention (chunks64)"));
 }
 
 TEST(Generation, RefusesWhatMakesNoSense) {

@@ -114,32 +114,6 @@ LanguageConfig LanguageConfig::complete() const {
   return out;
 }
 
-std::array<torch::Tensor, 2> KeyValueCache::extended(int64_t block, const torch::Tensor& like) {
-  constexpr int64_t kRoom = 64;  // minimum number of spare tokens when the cache grows
-  const auto place = static_cast<size_t>(block);
-  const int64_t needed = length + like.size(2);
-  std::array<torch::Tensor, 2> out;
-  for (size_t i = 0; i < 2; ++i) {
-    std::vector<torch::Tensor>& list = i == 0 ? keys : values;
-    if (list.size() <= place) list.resize(place + 1);
-    torch::Tensor& kept = list[place];
-    if (!kept.defined() || kept.size(2) < needed) {
-      torch::Tensor larger = torch::empty(
-          {like.size(0), like.size(1), std::max(needed + kRoom, 2 * length), like.size(3)}, like.options());
-      if (kept.defined()) larger.slice(2, 0, length).copy_(kept.slice(2, 0, length));
-      kept = larger;
-    }
-    out[i] = kept.slice(2, 0, needed);
-  }
-  return out;
-}
-
-void KeyValueCache::select(const torch::Tensor& rows) {
-  for (auto* list : {&keys, &values})
-    for (torch::Tensor& tensor : *list)
-      if (tensor.defined()) tensor = tensor.index_select(0, rows);
-}
-
 // The inputs that all blocks share in one pass.
 struct LanguageModel::Shared {
   ops::AttentionOptions attention;
@@ -229,7 +203,50 @@ std::array<torch::Tensor, 3> LanguageModel::project(const Block& block, int64_t 
   return {queries(by_head[0]), by_head[1], by_head[2]};
 }
 
+bool LanguageModel::steps_are_alike() const {
+  const auto kind = config_.rope_scaling;
+  return language_form(config_.kind).positions != Positions::rotary ||
+         (kind != nn::RopeScalingKind::dynamic && kind != nn::RopeScalingKind::longrope);
+}
+
+StepPlace LanguageModel::step_place(const KeyValueCache& cache, const torch::Tensor& mask) const {
+  const LanguageForm& form = language_form(config_.kind);
+  const torch::Device device = embedding_.device();
+  const int64_t room = cache.room();
+  StepPlace place;
+  place.before = torch::full({1}, cache.length, torch::TensorOptions(torch::kInt64).device(device));
+  if (mask.defined()) {
+    place.seen = torch::ones({mask.size(0), room}, mask.options().dtype(torch::kBool));
+    place.seen.slice(1, 0, mask.size(1)).copy_(mask);
+    place.padding = place.seen.logical_not().sum(1, /*keepdim=*/true);
+  }
+  if (form.positions == Positions::rotary) {
+    const nn::RopeScaling scaling = config_.scaling();
+    const torch::Tensor angles =
+        torch::outer(torch::arange(room, torch::kFloat64),
+                     nn::rotary_frequencies(config_.head_dim, config_.theta, scaling, room));
+    const auto wide = embedding_.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+    const double magnitude = nn::rotary_magnitude(scaling);
+    place.cos = (angles.cos() * magnitude).to(device, wide);
+    place.sin = (angles.sin() * magnitude).to(device, wide);
+  }
+  if (form.positions == Positions::alibi) place.slopes = nn::alibi_slopes(config_.heads).to(device);
+  return place;
+}
+
+LanguageModel::Shared LanguageModel::shared_of_step(const StepPlace& place) {
+  Shared shared;
+  shared.places = place.padding.defined() ? place.before - place.padding : place.before;
+  shared.step = {.seen = place.seen, .slopes = place.slopes, .before = place.before};
+  if (place.cos.defined()) {
+    const torch::Tensor rows = shared.places.flatten();
+    shared.step.cos = place.cos.index_select(0, rows), shared.step.sin = place.sin.index_select(0, rows);
+  }
+  return shared;
+}
+
 LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const torch::Tensor& x) const {
+  if (input.place) return shared_of_step(*input.place);
   const LanguageForm& form = language_form(config_.kind);
   const int64_t before = input.cache ? input.cache->length : 0, tokens = x.size(1), keys = before + tokens;
   const torch::TensorOptions integers = x.options().dtype(torch::kInt64).requires_grad(false);
@@ -291,7 +308,8 @@ torch::Tensor LanguageModel::attend(const Block& block, int64_t index, const tor
       config_.norm_residual ? torch::Tensor(block.attention_norm.before_linear(x)) : x;
   const int64_t window = index < config_.window_from ? 0 : config_.window;
   if (cache && x.size(1) == 1) {
-    const auto [keys, values] = cache->extended(index, k);
+    const auto [keys, values] =
+        shared.step.before.defined() ? cache->whole(index) : cache->extended(index, k);
     ops::CachedAttentionOptions options = shared.step;
     options.window = window;
     return output(block, ops::cached_attention(q, k, v, keys, values, options), residual, division);
@@ -369,12 +387,8 @@ torch::Tensor LanguageModel::feed_forward(const Block& block, const torch::Tenso
 torch::Tensor LanguageModel::hidden(const TextInput& input) {
   torch::Tensor x = input.embedded.defined() ? input.embedded : embed(input.ids);
   const Shared shared = shared_of(input, x);
-  if (positions_.defined()) {
-    const int64_t before = input.cache ? input.cache->length : 0;
-    check(before + x.size(1) <= config_.context, "a text of ", before + x.size(1),
-          " tokens is longer than the ", config_.context, " positions of the model");
-    x = x + torch::embedding(positions_, shared.places);
-  }
+  check_length((input.cache ? input.cache->length : 0) + x.size(1));
+  if (positions_.defined()) x = x + torch::embedding(positions_, shared.places);
   if (embedding_norm_) x = embedding_norm_(x);
   for (int64_t i = 0; i < config_.depth; ++i) {
     if (input.before_block) x = input.before_block(i, x);
@@ -387,8 +401,13 @@ torch::Tensor LanguageModel::hidden(const TextInput& input) {
                          .recompute = checkpointing && is_training() && !input.cache});
     if (input.after_block) input.after_block(i, x);
   }
-  if (input.cache) input.cache->length += x.size(1);
+  if (input.cache && !input.place) input.cache->length += x.size(1);
   return last_norm_(x);
+}
+
+void LanguageModel::check_length(int64_t tokens) const {
+  check(!positions_.defined() || tokens <= config_.context, "a text of ", tokens,
+        " tokens is longer than the ", config_.context, " positions of the model");
 }
 
 std::vector<torch::Tensor> LanguageModel::unit(int64_t index) const {

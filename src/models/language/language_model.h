@@ -21,6 +21,7 @@
 #include "core/config.h"
 #include "models/base/family.h"
 #include "models/base/generation.h"
+#include "models/language/key_value_cache.h"
 #include "models/language/projection.h"
 #include "nn/layer_division.h"
 #include "nn/linear.h"
@@ -110,22 +111,14 @@ struct LanguageConfig {
 // error for an unknown kind or an unsupported setting.
 LanguageConfig language_config_of(const Value& hub, const std::string& where);
 
-// Keys and values of all tokens so far, with spare room, so that appending a token copies nothing.
-struct KeyValueCache {
-  std::vector<torch::Tensor> keys, values;  // per block, [batch, kv_heads, room, head_dim], rotated
-  int64_t length = 0;                       // tokens that all blocks have
-  // Returns the keys and values of a block, [batch, kv_heads, length + tokens, head_dim], with room for new
-  // ones of the shape and dtype of `like`. The caller writes the last `tokens` positions.
-  std::array<torch::Tensor, 2> extended(int64_t block, const torch::Tensor& like);
-  // Reorders or repeats the rows of the batch.
-  void select(const torch::Tensor& rows);
-};
-
 struct TextInput {
   torch::Tensor ids = {};          // int64 [batch, tokens], or
   torch::Tensor embedded = {};     // [batch, tokens, dim]
   torch::Tensor mask = {};         // bool [batch, cached + tokens]: false for padding; undefined = all
   KeyValueCache* cache = nullptr;  // cache of earlier tokens, to which these are added
+  // For one token after a cache with room for it: reads what changes from token to token there, instead of the mask and the cache's
+  // length, which stays.
+  const StepPlace* place = nullptr;
   // Called with each block's number and input; returns the block's new input (Flamingo's gated layers).
   std::function<torch::Tensor(int64_t block, const torch::Tensor& x)> before_block = {};
   // Called with each block's number and its output.
@@ -146,6 +139,14 @@ class LanguageModel : public torch::nn::Module, public nn::Stack, public nn::Div
   // Returns the same for this process's share of the words in a division (nn/layer_division.h).
   torch::Tensor logits_share(const torch::Tensor& hidden) const;
   torch::Tensor forward(const TextInput& input) { return logits(hidden(input)); }
+
+  // False if a token's rotation depends on the length of the text: no step_place() then.
+  bool steps_are_alike() const;
+  // Returns the place of steps of one token after these, until the cache gets other memory. The mask bool [batch, tokens] is
+  // false for padding among the first tokens; undefined: none.
+  StepPlace step_place(const KeyValueCache& cache, const torch::Tensor& mask) const;
+  // Fails if the model has learned positions, and fewer.
+  void check_length(int64_t tokens) const;
 
   void initialise(uint64_t seed);
   // Changes the number of tokens. The first rows of the embedding, and of a separate output layer, stay; new
@@ -181,6 +182,7 @@ class LanguageModel : public torch::nn::Module, public nn::Stack, public nn::Div
   torch::Tensor feed_forward(const Block& block, const torch::Tensor& x) const;
   torch::Tensor gated(const Block& block, const nn::DeferredNorm& x) const;
   Shared shared_of(const TextInput& input, const torch::Tensor& x) const;
+  static Shared shared_of_step(const StepPlace& place);
 
   LanguageConfig config_;
   torch::Tensor embedding_, positions_, head_;
