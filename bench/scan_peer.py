@@ -1,6 +1,6 @@
 """Selective scan, bi-WKV, Vim-T and VRWKV-T against plain PyTorch formulations, in turns in one run.
 
-    python bench/scan_peer.py BUILD [--tokens 196 784 3136 12544] [--rounds 3] [--models]
+    python bench/scan_peer.py BUILD [--tokens 196 784 3136 12544] [--rounds 3] [--forward] [--models]
 
 BUILD has the compiled selective_scan_bench, bi_wkv_bench and tessera. The plain formulations are the papers' formulas
 as loops over tokens (as selective_scan_ref of the published code is); bi-WKV also as a product over all pairs up to 784
@@ -86,12 +86,15 @@ def ours(program, tokens):
     return {t: found[t] for t in tokens}
 
 
-def peer(functions, inputs):
-    """The faster function's forward, and forward and backward, in milliseconds."""
+def peer(functions, inputs, gradients):
+    """The faster function's forward, and forward and backward, in milliseconds; without `gradients` NaN for the second."""
     forward = both = float("inf")
     for function in functions:
         with torch.inference_mode():
             forward = min(forward, milliseconds(lambda: function(*inputs)))
+        if not gradients:
+            both = float("nan")
+            continue
         leaves = [x.clone().requires_grad_() for x in inputs]
         both = min(both, milliseconds(lambda: function(*leaves).sum().backward()))
     return forward, both
@@ -118,7 +121,7 @@ def kernels(options):
         rounds = []
         for _ in range(options.rounds):
             mine = ours(f"{options.build}/src/kernels/{program}", options.tokens)
-            rounds.append({t: (mine[t], peer(functions(t), inputs(t))) for t in options.tokens})
+            rounds.append({t: (mine[t], peer(functions(t), inputs(t), not options.forward)) for t in options.tokens})
         print(f"\n{title}, milliseconds a sample:\n")
         head("tokens", "forward", "PyTorch", "times", "forward and backward", "PyTorch", "times")
         for tokens in options.tokens:
@@ -238,6 +241,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("build")
 parser.add_argument("--tokens", type=int, nargs="+", default=[196, 784, 3136, 12544])
 parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--forward", action="store_true", help="no gradients: PyTorch's at 12,544 tokens take hours")
 parser.add_argument("--models", action="store_true", help="only the two models")
 given = parser.parse_args()
 print(f"{THREADS} threads")
