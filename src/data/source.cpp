@@ -138,6 +138,20 @@ std::unique_ptr<Source> open_source_with_problems(const SourceConfig& config, Sp
   return find_source_kind(path_of(inside, split)).open(inside, split);
 }
 
+namespace {
+
+std::string why_empty(const SourceConfig& config, Split split) {
+  const std::string path = path_of(config, split);
+  const bool texts = is_text_path(path);
+  std::string line =
+      text(path, " has no ", split == Split::train ? "training " : "validation ", texts ? "texts" : "images");
+  if (texts && split == Split::validation && config.val_path.empty() && config.val_share > 0)
+    line += ": equal texts are not divided, so give others as data.val_path";
+  return line;
+}
+
+}  // namespace
+
 std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {
   auto source = open_source_with_problems(config, split);
   const auto problems = source->problems();
@@ -146,9 +160,7 @@ std::unique_ptr<Source> open_source(const SourceConfig& config, Split split) {
         problems.size() == 1 ? std::string() : text(" (and ", problems.size() - 1, " more)");
     fail(problems[0], more);
   }
-  if (source->size() == 0)
-    fail(path_of(config, split),
-         split == Split::train ? " has no training images" : " has no validation images");
+  if (source->size() == 0) fail(why_empty(config, split));
   return source;
 }
 

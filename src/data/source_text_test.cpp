@@ -78,6 +78,17 @@ TEST(TextSource, ShortDocumentsAreHeldOutWhole) {
   EXPECT_EQ(moved->fingerprint(), held_out->fingerprint());
 }
 
+TEST(TextSource, EqualTextsAreNotDivided) {
+  const TemporaryFolder folder;
+  std::string lines;
+  for (int i = 0; i < 30; ++i) lines += "{\"text\": \"the same text.\"}\n";
+  folder.write("lines.jsonl", lines);
+  EXPECT_EQ(open_texts(folder.path("lines.jsonl"), Split::train, 0.1)->size(), 30);
+  EXPECT_EQ(error_of([&] { open_texts(folder.path("lines.jsonl"), Split::validation, 0.1); }, &folder),
+            "text:DIR/lines.jsonl has no validation texts: equal texts are not divided, so give others as "
+            "data.val_path");
+}
+
 TEST(TextSource, TheRoundsOfAConversationStayTogether) {
   const TemporaryFolder folder;
   std::string lines;
