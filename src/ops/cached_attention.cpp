@@ -152,7 +152,10 @@ torch::Tensor cached_attention_unfused(const torch::Tensor& q, const torch::Tens
   keys.index_copy_(2, place, rotated(new_k));
   values.index_copy_(2, place, new_v);
   const torch::Tensor offset = torch::arange(count, integers) - place;  // of each key from the new token
-  torch::Tensor all_keys = keys.repeat_interleave(group, 1), all_values = values.repeat_interleave(group, 1);
+  const auto of_queries = [&](const torch::Tensor& x) {  // [batch, kv_heads, …] -> [batch, heads, …]
+    return x.unsqueeze(2).expand({-1, -1, group, -1, -1}).flatten(1, 2);
+  };
+  torch::Tensor all_keys = of_queries(keys), all_values = of_queries(values);
   if (options.before.defined())  // memory without a token may hold NaN
     all_values = all_values.masked_fill((offset > 0).view({1, 1, count, 1}), 0);
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(3)));
