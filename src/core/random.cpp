@@ -3,6 +3,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/error.h"
+#include "core/recording.h"
+
 namespace tessera {
 namespace {
 
@@ -34,6 +37,7 @@ std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::array<uint32_
 }
 
 RandomStream::RandomStream(uint64_t seed, std::string_view purpose, uint64_t a, uint64_t b) {
+  if (Recording::is_on()) fail("random numbers are drawn (", purpose, ")");
   const uint64_t key = mix(mix(seed) ^ hash_name(purpose));
   const uint64_t place = mix(mix(a) + 0x632BE59BD9B4E019ull * b);
   key_ = {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)};

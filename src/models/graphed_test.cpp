@@ -7,11 +7,14 @@
 #include <memory>
 #include <stdexcept>
 
+#include "core/error.h"
+#include "core/random.h"
 #include "models/base/family.h"
 #include "models/base/graphed.h"
 #include "models/base/graphs_testing.h"
 #include "models/heads/class_head.h"
 #include "nn/units.h"
+#include "ops/gpu.h"
 #include "ops/inference.h"
 
 namespace tessera::models::graphed_test {
@@ -162,7 +165,7 @@ TEST_F(Graphs, AFailureIsOneLineAndIsNotRepeated) {
   const Tensor x = torch::randn({2, 4});
   counts.capture_error = "out of memory\nat line 3";
   for (int call = 0; call < 5; ++call) EXPECT_TRUE(run(x).equal(x.mm(weight)));
-  EXPECT_EQ(pass.reason(), "no graph: out of memory");
+  EXPECT_EQ(pass.reason(), "the recording failed: out of memory");
   EXPECT_EQ(counts.captures, 1);
   counts.capture_error = nullptr;
   const Tensor y = torch::randn({3, 4});
@@ -186,8 +189,108 @@ TEST_F(Graphs, AnExceptionInARecordingIsNoError) {
   };
   for (int call = 0; call < 4; ++call)
     EXPECT_TRUE(pass.run(x, {}, throws_in_the_third).equal(torch::full({2}, 2.0)));
-  EXPECT_EQ(pass.reason(), "no graph: not in a recording");
+  EXPECT_EQ(pass.reason(), "the recording failed: not in a recording");
   EXPECT_EQ(counts.alive, 0);
+}
+
+// Steps of training: the gradients of the sum of (x W)^2, with a buffer that counts them.
+class Steps : public testing::Test {
+ protected:
+  Steps() { module.train(); }
+
+  GraphedPass::Tensors compute(const Tensor& x) {
+    {
+      const torch::NoGradGuard no_grad;
+      calls.add_(1);
+    }
+    if (draws) RandomStream(1, "test");
+    if (sends) ops::sent_to(torch::kCPU, torch::ones({1}));
+    const Tensor sum = x.mm(weight).square().sum();
+    sum.backward();
+    if (throws && calls.item<double>() == 3) throw std::runtime_error("not in a recording");
+    return {sum.detach()};
+  }
+  Tensor run(const Tensor& x, int64_t number = 0) {
+    return pass.run_step({x}, {number}, {&module}, [this](const auto& in) { return compute(in[0]); })[0];
+  }
+  // Runs a step like an optimiser's, and compares all that it gives.
+  void expect_right(const Tensor& x, int64_t number = 0) {
+    const Tensor copy = weight.detach().clone().requires_grad_();
+    const Tensor sum = x.mm(copy).square().sum();
+    sum.backward();
+    const double before = calls.item<double>();
+    EXPECT_TRUE(run(x, number).equal(sum.detach()));
+    EXPECT_TRUE(weight.grad().equal(copy.grad()));
+    EXPECT_FALSE(unused.grad().defined());
+    EXPECT_EQ(calls.item<double>(), before + 1);
+    const torch::NoGradGuard no_grad;
+    weight.sub_(weight.grad() * 0.01);
+    weight.mutable_grad().reset();
+  }
+
+  RecordedGraphs graphs;
+  torch::nn::Module module;
+  Tensor weight = module.register_parameter("weight", torch::randn({4, 3})),
+         unused = module.register_parameter("unused", torch::zeros({2})),
+         calls = module.register_buffer("calls", torch::zeros({}));
+  GraphedPass pass;
+  bool draws = false, sends = false, throws = false;
+};
+
+TEST_F(Steps, AreRecordedInTheThirdCall) {
+  for (int call = 1; call <= 6; ++call) {
+    expect_right(torch::randn({2, 4}));
+    EXPECT_EQ(pass.captures(), call < 3 ? 0 : 1);
+    EXPECT_EQ(counts.replays, std::max(0, call - 2));
+  }
+  const Tensor x = torch::randn({2, 4}), first = run(x), kept = first.clone();
+  const void* const memory = weight.grad().const_data_ptr();
+  weight.mutable_grad().reset();
+  run(torch::randn({2, 4}));
+  EXPECT_EQ(weight.grad().const_data_ptr(), memory) << "an optimiser's table of addresses has to change";
+  EXPECT_TRUE(first.equal(kept)) << "a replay overwrote an earlier loss";
+  EXPECT_THROW(run(x), Error) << "gradients would be added";
+  weight.mutable_grad().reset();
+  expect_right(x);
+}
+
+TEST_F(Steps, ANumberHasItsOwnGraph) {
+  for (int call = 0; call < 4; ++call)
+    for (const int64_t number : {1, 2}) expect_right(torch::ones({2, 4}), number);
+  EXPECT_EQ(pass.captures(), 2);
+  EXPECT_EQ(counts.replays, 4);
+}
+
+TEST_F(Steps, ValuesOfOneStepAreRefused) {
+  const auto reason = [&] {
+    pass.forget();
+    for (int call = 0; call < 5; ++call) expect_right(torch::randn({2, 4}));
+    EXPECT_EQ(pass.refusal(), pass.reason());
+    return pass.reason();
+  };
+  draws = true;
+  EXPECT_EQ(reason(), "the recording failed: random numbers are drawn (test)");
+  draws = false, sends = true;
+  EXPECT_EQ(reason(), "the recording failed: a table of one pass is sent to the device");
+  sends = false;
+  EXPECT_EQ(reason(), "");
+  RandomStream(1, "outside of a recording");
+  module.eval();
+  expect_right(torch::randn({2, 4}));
+  EXPECT_EQ(pass.reason(), "the model is in evaluation mode");
+}
+
+TEST_F(Steps, HalfAStepLeavesNothing) {
+  throws = true;
+  for (int call = 0; call < 2; ++call) expect_right(torch::randn({2, 4}));
+  const Tensor x = torch::randn({2, 4});
+  EXPECT_THROW(run(x), std::runtime_error);  // the recording, and then the call itself
+  EXPECT_EQ(pass.captures(), 0);
+  EXPECT_EQ(calls.item<double>(), 3);
+  throws = false;
+  weight.mutable_grad().reset();
+  expect_right(x);
+  EXPECT_EQ(pass.reason(), "the recording failed: not in a recording");
 }
 
 TEST(GraphsOff, NothingIsRecorded) {

@@ -5,6 +5,9 @@
 #include <list>
 #include <mutex>
 
+#include "core/error.h"
+#include "core/recording.h"
+
 namespace tessera::ops {
 namespace {
 
@@ -103,6 +106,7 @@ torch::Tensor kept_on(torch::Device device, const torch::Tensor& host) {
 }
 
 torch::Tensor sent_to(torch::Device device, const torch::Tensor& host) {
+  if (Recording::is_on()) fail("a table of one pass is sent to the device");
   if (!device.is_cuda()) return host.to(device);
   const torch::Tensor pinned = host.pin_memory();
   handed_out({pinned});  // a graph repeats the copy

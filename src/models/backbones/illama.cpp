@@ -140,13 +140,14 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
   int64_t token_width() const override { return config_.dim; }
 
   // Sets the share of the bi-directional mask for the next step.
-  void before_step(const TrainingStep& at) override {
-    if (config_.soft_mask == 0) return;
+  bool before_step(const TrainingStep& at) override {
+    if (config_.soft_mask == 0) return false;
     tessera::check(at.steps_per_epoch > 0, "a step of an epoch of ", at.steps_per_epoch, " steps");
     const int64_t epochs = (at.steps + at.steps_per_epoch - 1) / at.steps_per_epoch;
     if (config_.soft_mask_cutoff > epochs)
       fail_usage("model.soft_mask_cutoff = ", config_.soft_mask_cutoff, " is beyond the run's ", epochs,
                  " epochs");
+    const double before = soft_;
     soft_ = rate_at({.rate = config_.soft_mask,
                      .epochs = epochs,
                      .steps_per_epoch = at.steps_per_epoch,
@@ -154,6 +155,7 @@ class ImageLlama final : public CausalBackbone, public MaskedAttention {
                      .mode = config_.soft_mask_mode,
                      .shape = config_.soft_mask_shape},
                     at.step);
+    return soft_ != before;
   }
 
   int64_t macs(int64_t height, int64_t width) const override {

@@ -280,13 +280,14 @@ class VanillaNet final : public PyramidBackbone {
     if (parameter.dim() > 1) fill.truncated_normal(0.02);
   }
 
-  void before_step(const TrainingStep& at) override {
-    if (config_.slope_epochs == 0) return;
+  bool before_step(const TrainingStep& at) override {
+    if (config_.slope_epochs == 0) return false;
     const double epoch = std::floor(static_cast<double>(at.step) /
                                     static_cast<double>(std::max<int64_t>(1, at.steps_per_epoch)));
     const double share = std::min(1.0, epoch / static_cast<double>(config_.slope_epochs));
     constexpr double kPi = 3.14159265358979323846;
     slope_.fill_(config_.slope_shape == SlopeShape::linear ? share : 0.5 * (1 - std::cos(kPi * share)));
+    return true;
   }
 
  protected:

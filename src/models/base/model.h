@@ -64,8 +64,9 @@ class Backbone : public torch::nn::Module, public nn::Stack {
                             const nn::Filler& fill) const = 0;
   // Draws all initial weights, which depend only on the seed and their names.
   void initialise(uint64_t seed);
-  // Called before every training step: updates the values that a model changes on its own during training.
-  virtual void before_step(const TrainingStep&) {}
+  // Called before every training step: updates the values that a model changes on its own during training. Returns true if the
+  // host reads one that may have changed: a recorded pass would repeat the old one.
+  virtual bool before_step(const TrainingStep&) { return false; }
 
   std::vector<std::vector<torch::Tensor>> units() const override { return {}; }
 

@@ -63,6 +63,7 @@ class Classifier {
   void reset_head(int64_t classes);
   int64_t classes() const { return head_.classes(); }
   const ClassHead& head() const { return head_; }
+  const GraphedPass& graphs() const { return graphs_; }
   // The backbone's multiply-adds and those of the head.
   int64_t macs(int64_t height, int64_t width) const { return backbone->macs(height, width) + head_.macs(); }
   int64_t exact_macs(int64_t height, int64_t width) const {
