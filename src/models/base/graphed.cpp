@@ -287,8 +287,13 @@ GraphedPass::Tensors GraphedPass::computed(const Call& call) {
 
 torch::Tensor GraphedPass::run(const torch::Tensor& input, const Modules& modules, const Pass& pass) {
   if (!kernels::gpu::graph_calls()) return pass(input);
-  const Step compute = [pass](const Tensors& in) { return Tensors{pass(in[0])}; };
-  return computed({{input}, {}, modules, compute, /*trains=*/false})[0];
+  return run(Tensors{input}, modules, [pass](const Tensors& in) { return pass(in[0]); });
+}
+
+torch::Tensor GraphedPass::run(const Tensors& inputs, const Modules& modules, const PassOfAll& pass) {
+  if (!kernels::gpu::graph_calls()) return pass(inputs);
+  const Step compute = [pass](const Tensors& in) { return Tensors{pass(in)}; };
+  return computed({inputs, {}, modules, compute, /*trains=*/false})[0];
 }
 
 GraphedPass::Tensors GraphedPass::run_step(const Tensors& inputs, const std::vector<int64_t>& numbers,

@@ -25,8 +25,9 @@ class GraphedPass {
   static constexpr int64_t kMostDropped = 16;  // after this many, shapes change too often for graphs
 
   using Tensors = std::vector<torch::Tensor>;
-  // Maps one tensor to one of a shape that only the input's shape determines.
+  // Maps tensors to one of a shape that only those of the inputs determine.
   using Pass = std::function<torch::Tensor(const torch::Tensor& input)>;
+  using PassOfAll = std::function<torch::Tensor(const Tensors& inputs)>;
   using Modules = std::initializer_list<torch::nn::Module*>;
   // Runs a forward and a backward pass. Returns tensors without gradients, of shapes that only those of the inputs determine.
   using Step = std::function<Tensors(const Tensors& inputs)>;
@@ -39,6 +40,7 @@ class GraphedPass {
   // Returns pass(input); by a graph if one was recorded for this shape, type and the thread's settings. A graph keeps `pass`, which
   // reads no tensors but those of `modules`.
   torch::Tensor run(const torch::Tensor& input, const Modules& modules, const Pass& pass);
+  torch::Tensor run(const Tensors& inputs, const Modules& modules, const PassOfAll& pass);
   // Returns step(inputs), likewise. The parameters of the modules have no gradients before, and those of the step afterwards: those
   // of a graph are in its memory, so that the next step overwrites them. Buffers change once. `numbers` are all else that the step
   // depends on. One that draws random numbers or sends tables to the device gets no graph (core/recording.h).

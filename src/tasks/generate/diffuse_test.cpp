@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "data/loading/loader.h"
+#include "models/base/graphs_testing.h"
 #include "tasks/generate/generator_fid.h"
 #include "tasks/generate/image_generator.h"
 
@@ -179,6 +180,30 @@ TEST(Diffuse, KeepsWhatAMaskLeaves) {
   EXPECT_FALSE(torch::allclose(image.slice(2, 0, 8), request.known.slice(2, 0, 8)));
   request.mask = torch::zeros({1, 1, 4, 4});
   EXPECT_THROW(generate_images(*generator.network, *generator.process, request, torch::kCPU), Error);
+}
+
+// Each call of the network after the second repeats a graph, if there are graphs; reuse of blocks has none.
+TEST(Diffuse, StepsOfASamplerAsAGraph) {
+  const auto task = make_task();
+  enliven(*task);
+  set_training(task->parts(), false);
+  const torch::NoGradGuard no_grad;
+  const Generator& generator = *generator_of(*task);
+  const auto draw = [&](double scale, int64_t every) {
+    GenerateRequest request = request_of(generator, {4, 5}, "ddim", 9);
+    request.guidance.scale = scale;
+    request.reuse = {.every = every, .first = 0, .last = 1};
+    return generate_images(*generator.network, *generator.process, request, torch::kCPU).images;
+  };
+  for (const double scale : {1.0, 3.0}) {
+    const Tensor want = draw(scale, 1);
+    const models::RecordedGraphs graphs;
+    EXPECT_TRUE(draw(scale, 1).equal(want));
+    EXPECT_EQ(models::RecordedGraphs::counts().captures, 1);
+    EXPECT_EQ(models::RecordedGraphs::counts().replays, 7);
+    draw(scale, 2);
+    EXPECT_EQ(models::RecordedGraphs::counts().captures, 1);
+  }
 }
 
 // Reusing block outputs for the same input gives the same result; skipped blocks are counted.

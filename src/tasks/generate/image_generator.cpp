@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 #include "core/error.h"
 #include "core/progress.h"
+#include "models/base/graphed.h"
 
 namespace tessera::tasks {
 namespace {
@@ -72,19 +74,31 @@ torch::ScalarType numbers_for(const models::Denoiser& network) {
 diffusion::Network guided_network(models::Denoiser& network, const diffusion::NoiseProcess& process,
                                   const torch::Tensor& labels, const diffusion::Guidance& guidance,
                                   models::BlockReuse* reuse) {
-  return [&network, &process, labels, guidance, reuse](const torch::Tensor& x, const torch::Tensor& time) {
+  // Steps of a sampler differ in their numbers alone. With reuse the host decides which blocks run.
+  const auto graphs = std::make_shared<models::GraphedPass>();
+  auto* const module = reuse ? nullptr : dynamic_cast<torch::nn::Module*>(&network);
+  const auto denoise = [=, &network](const torch::Tensor& x, const torch::Tensor& time,
+                                     const torch::Tensor& of) {
+    if (!module) return network.denoise(x, time, of, {}, reuse);
+    return graphs->run({x, time, of}, {module}, [&network](const models::GraphedPass::Tensors& in) {
+      return network.denoise(in[0], in[1], in[2]);
+    });
+  };
+  return [=, &network, &process](const torch::Tensor& x, const torch::Tensor& time) {
     // Samplers keep full precision, even if the network's output is rounded.
     const auto wide = [&](const torch::Tensor& output) { return output.to(x.scalar_type()); };
-    const torch::Tensor share = process.noise_share(time);
-    const torch::Tensor applies = (share >= guidance.from) & (share <= guidance.to);
-    if (!guidance.on() || !applies.any().item<bool>())
-      return wide(network.denoise(x, time, labels, {}, reuse));
+    torch::Tensor applies;  // undefined: to all images, which the host knows without the times
+    if (guidance.from > 0 || guidance.to < 1) {
+      const torch::Tensor share = process.noise_share(time);
+      applies = (share >= guidance.from) & (share <= guidance.to);
+    }
+    if (!guidance.on() || (applies.defined() && !applies.any().item<bool>()))
+      return wide(denoise(x, time, labels));
     const torch::Tensor none = torch::full_like(labels, network.null_label());
-    const std::vector<torch::Tensor> out = wide(network.denoise(torch::cat({x, x}), torch::cat({time, time}),
-                                                                torch::cat({labels, none}), {}, reuse))
-                                               .chunk(2);
+    const std::vector<torch::Tensor> out =
+        wide(denoise(torch::cat({x, x}), torch::cat({time, time}), torch::cat({labels, none}))).chunk(2);
     const torch::Tensor mixed = diffusion::guided(out[0], out[1], guidance, x.size(1));
-    return applies.all().item<bool>() ? mixed : torch::where(applies.view({-1, 1, 1, 1}), mixed, out[0]);
+    return applies.defined() ? torch::where(applies.view({-1, 1, 1, 1}), mixed, out[0]) : mixed;
   };
 }
 
@@ -106,9 +120,9 @@ Generated generate_images(models::Denoiser& network, const diffusion::NoiseProce
   Generated result;
   models::BlockReuse reuse = request.reuse;
   const auto network_for = [&](const torch::Tensor& labels, const diffusion::Guidance& guidance,
-                               models::BlockReuse* used) {
+                               models::BlockReuse* reused) {
     return diffusion::counted(
-        [&result, guided = guided_network(network, process, labels.to(device), guidance, used)](
+        [&result, guided = guided_network(network, process, labels.to(device), guidance, reused)](
             const torch::Tensor& state, const torch::Tensor& time) {
           const double began = steady_seconds();
           torch::Tensor out = guided(state, time);
@@ -147,7 +161,8 @@ Generated generate_images(models::Denoiser& network, const diffusion::NoiseProce
     }
     go_on(step, state);
   };
-  result.images = sampler->run(network_for(request.labels, request.guidance, &reuse), x, walk);
+  models::BlockReuse* const used = reuse.every > 1 ? &reuse : nullptr;
+  result.images = sampler->run(network_for(request.labels, request.guidance, used), x, walk);
   result.blocks = reuse.asked, result.spared_blocks = reuse.spared;
   return result;
 }
