@@ -47,7 +47,8 @@ Trainer::Trainer(Setup setup, const TrainOptions& options, parallel::World& worl
              optimisation_.clip.mode != "none"),
       loss_scale_(setup_.recipe.train.precision == RunPrecision::fp16),
       collective_(make_collective(world.samples())),
-      layers_(world.axis(parallel::AxisName::tensor)) {
+      layers_(world.axis(parallel::AxisName::tensor)),
+      step_graphs_(task_, [this](const tasks::Inputs& inputs) { return piece_loss(inputs); }) {
   // Drop path may drop a branch for all samples of a process.
   if (world.axis(parallel::AxisName::pipeline).size() > 1)
     pipeline_ = std::make_unique<parallel::Pipeline>(world, units_of(model_.parts));
@@ -154,7 +155,8 @@ void Trainer::train_step() {
   const int64_t whole = inputs.main().whole;
   const double share = static_cast<double>(inputs.size()) / static_cast<double>(whole);
   const models::TrainingStep step{state_.step, setup_.plan.steps, setup_.plan.steps_per_epoch};
-  for (const tasks::BackbonePart& part : task_.backbones()) part.model->before_step(step);
+  for (const tasks::BackbonePart& part : task_.backbones())
+    if (part.model->before_step(step)) step_graphs_.forget();
   task_.before_step(step);
   const std::vector<torch::Tensor>& running = statistics();
   std::vector<torch::Tensor> before;  // the step

@@ -24,9 +24,35 @@ void add_piece(StepMeans& means, const torch::Tensor& loss, double part,
 
 }  // namespace
 
+// Returns why steps are no graphs, if TESSERA_GPU=graphs; empty if they may be.
+std::string Trainer::why_no_graphs() const {
+  const auto& train = setup_.recipe.train;
+  if (world_.size() > 1) return "several processes train";
+  if (train.accumulate > 1) return text("train.accumulate is ", train.accumulate);
+  if (train.checkpoint_activations) return "train.checkpoint_activations is on";
+  if (loss_scale_.on()) return "fp16 scales the loss";
+  if (!task_.repeats_its_calls()) return "the task's steps differ in their calls";
+  return "";
+}
+
+// Computes the gradients by a graph, or by the calls that it would record. Returns none if steps are no graphs.
+std::optional<StepMeans> Trainer::graphed_gradients(const tasks::Inputs& inputs) {
+  if (!StepGraphs::on()) return {};
+  std::optional<StepMeans> means;
+  std::string why = why_no_graphs();
+  if (const double weight = why.empty() ? task_.weight(inputs) : 0; weight > 0) {
+    means = step_graphs_.run(inputs, weight);
+    why = step_graphs_.refusal();
+  }
+  const std::string line = "steps have no graphs: " + why;
+  if (!why.empty() && noted_.insert(line).second) note(line);
+  return means;
+}
+
 // Computes piece by piece. The loss of a step is the sum over all pieces and processes divided by their total weight.
 // Gradients are averaged over processes, so each multiplies its part by the number of those that share the batch.
 StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
+  if (const auto means = graphed_gradients(inputs)) return *means;
   const auto& train = setup_.recipe.train;
   const int64_t pieces = std::min(train.accumulate, inputs.size());
   const double own = task_.weight(inputs);

@@ -28,6 +28,7 @@
 #include "tasks/base/task.h"
 #include "train/run_state.h"
 #include "train/setup.h"
+#include "train/step_graphs.h"
 #include "train/trainer.h"
 
 namespace tessera::train {
@@ -87,6 +88,8 @@ class Trainer {
   const std::vector<torch::Tensor>& statistics();
   tasks::Inputs next_inputs();
   StepMeans compute_gradients(const tasks::Inputs& inputs);
+  std::string why_no_graphs() const;
+  std::optional<StepMeans> graphed_gradients(const tasks::Inputs& inputs);
   tasks::Loss piece_loss(const tasks::Inputs& piece);
   void piece_backward(const torch::Tensor& loss, bool last);
   void share_means(StepMeans& means) const;
@@ -172,7 +175,8 @@ class Trainer {
   double piece_square_ = 0,
          piece_samples_ = 0;  // about the first piece of a step, if the noise scale is measured
   std::unique_ptr<tasks::Collective> collective_;
-  const parallel::AxisDivision layers_;                 // processes with the same samples
+  const parallel::AxisDivision layers_;  // processes with the same samples
+  StepGraphs step_graphs_;
   std::vector<std::unique_ptr<data::Loader>> loaders_;  // one per stream of the task
   std::unique_ptr<TensorBoardWriter> events_;           // a new file each time the run is continued
   std::unique_ptr<torch::autograd::profiler::RecordProfile> profiler_;

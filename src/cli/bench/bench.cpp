@@ -26,6 +26,7 @@
 #include "optim/optimiser.h"
 #include "tasks/base/registry.h"
 #include "train/memory.h"
+#include "train/step_graphs.h"
 
 namespace tessera::cli {
 namespace {
@@ -253,6 +254,11 @@ void measure(const char* what, const BenchOptions& options, const torch::Device&
     print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit);
 }
 
+// Prints why the measured calls had no graphs although TESSERA_GPU=graphs.
+void print_refusal(const std::string& why) {
+  if (!why.empty()) std::cerr << "tessera: measured without graphs: " << why << "\n";
+}
+
 ops::InferenceSettings settings_of(const BenchOptions& options, BenchDtype dtype) {
   return {.fused = options.impl == "fast", .int8 = dtype == BenchDtype::int8};
 }
@@ -309,6 +315,7 @@ void infer(const BenchOptions& options) {
     forward.step();
   };
   measure("infer", options, device, dtype, step, step, 2e-9 * static_cast<double>(forward.macs));
+  print_refusal(model->graphs().refusal());
 }
 
 void train_steps(const BenchOptions& options) {
@@ -327,13 +334,19 @@ void train_steps(const BenchOptions& options) {
   torch::manual_seed(0);
   for (const char* field : {"image", "latent"})
     if (const torch::Tensor* given = inputs.find(field)) given->normal_();
-  const auto loss_of_step = [&] {
+  const auto loss_of = [&](const tasks::Inputs& given) {
     const tasks::AutocastScope autocast(device, precision_of(dtype));
-    return task->loss(inputs, {}, tasks::Collective::alone()).sum / task->weight(inputs);
+    return task->loss(given, {}, tasks::Collective::alone());
   };
-  const Step forward = [&] { loss_of_step(); };
+  train::StepGraphs graphs(*task, loss_of);
+  const bool graphed = train::StepGraphs::on() && task->repeats_its_calls();
+  const auto mean_loss = [&] { return loss_of(inputs).sum / task->weight(inputs); };
+  const Step forward = [&] { mean_loss(); };
   const Step step = [&] {
-    loss_of_step().backward();
+    if (graphed)
+      graphs.run(inputs, task->weight(inputs));
+    else
+      mean_loss().backward();
     const ops::Profiled profiled("optimiser");
     optimiser->step(1e-4);
     optimiser->zero_grad();
@@ -341,6 +354,7 @@ void train_steps(const BenchOptions& options) {
   // The backward pass computes the gradients of inputs and of weights: twice the forward pass.
   measure("train", options, device, dtype, forward, step,
           6e-9 * static_cast<double>(task->macs(options.size)));
+  print_refusal(graphs.refusal());
 }
 
 void bench_infer(const BenchInferOptions& options) {

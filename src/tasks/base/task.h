@@ -161,6 +161,10 @@ class Task {
   virtual Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) = 0;
   // True if the loss compares all samples of a step with each other, so it cannot be computed in pieces.
   virtual bool whole_batch() const { return false; }
+  // True if loss() makes the same calls in every step with inputs of equal shapes, so that a recorded step can be repeated with other
+  // inputs. Neither the host's values nor the number of the step decide anything there, and the terms' weights follow from shapes.
+  // Draws need no answer: a recording refuses them.
+  virtual bool repeats_its_calls() const { return false; }
   virtual void before_step(const models::TrainingStep&) {}
   virtual void after_step(const models::TrainingStep&) {}
   // True if after_step() must not run after a skipped step, so that each step ends with a wait for the device.

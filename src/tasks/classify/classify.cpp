@@ -9,6 +9,7 @@
 #include "core/value.h"
 #include "data/base/class_names.h"
 #include "data/transforms/mixup.h"
+#include "ops/gpu.h"
 #include "tasks/base/report_blocks.h"
 #include "tasks/base/score_accumulator.h"
 #include "tasks/base/task_kind.h"
@@ -92,6 +93,7 @@ class Classify final : public Task, public ClassEvaluation {
   }
   bool weight_counts_samples() const override { return !weights_.defined() || multi_label_; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
+  bool repeats_its_calls() const override { return !teacher_; }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
@@ -301,7 +303,8 @@ torch::Tensor Classify::smoothed(const torch::Tensor& targets) const {
 // Summed over the units of weight().
 torch::Tensor Classify::loss_sum(const torch::Tensor& raw, const Inputs& inputs) const {
   const torch::Tensor scores = raw.scalar_type() == torch::kFloat64 ? raw : raw.to(torch::kFloat32);
-  const torch::Tensor weights = weights_.defined() ? weights_.to(scores.options()) : torch::Tensor();
+  torch::Tensor weights;
+  if (weights_.defined()) weights = ops::kept_on(scores.device(), weights_).to(scores.scalar_type());
   const torch::Tensor* soft = inputs.find("targets");
   if (uses_bce()) {
     SigmoidOptions options;
@@ -406,6 +409,8 @@ Findings Classify::evaluate(const EvaluateOptions& options) {
   });
   scored_ = {};
   scores.finish(options, scored_);
+  if (const std::string& why = model_->graphs().refusal(); !why.empty())
+    out.notes.push_back("class scores have no graphs: " + why);
   out.samples = scored_.samples, out.metrics = scored_.metrics;
   out.blocks = classify_blocks(scored_, *validation_, names, options);
   return out;

@@ -11,6 +11,7 @@
 #include "data/base/class_names.h"
 #include "data/transforms/mask_labels.h"
 #include "models/base/family.h"
+#include "models/base/graphed.h"
 #include "models/heads/feature_pyramid.h"
 #include "models/heads/segmentation_heads.h"
 #include "ops/gpu.h"
@@ -145,6 +146,7 @@ class Segment final : public Task, public Segmenter {
   std::vector<double> cells_;  // pixels per cell of each map that the heads read
   std::shared_ptr<models::MapNeck> neck_;
   std::shared_ptr<models::SegmentationHead> head_, auxiliary_;
+  models::GraphedPass graphs_;      // of windows without gradients
   std::vector<std::string> names_;  // class names
   std::optional<SegmentInference> asked_;
 };
@@ -335,7 +337,10 @@ SegmentInference Segment::inference() const {
 Image Segment::segment_or_not(const Image& picture, const SegmentInference& how, bool& finite) {
   const auto score = [&](const torch::Tensor& images) {
     return score_padded(images, maps_.unit, [&](const torch::Tensor& padded) {
-      return head_->forward(head_maps(padded, {})).to(torch::kFloat32);
+      torch::nn::Module* const last = head_.get();
+      return graphs_.run(
+          padded, {backbone_.get(), neck_ ? neck_.get() : last, last},
+          [this](const torch::Tensor& in) { return head_->forward(head_maps(in, {})).to(torch::kFloat32); });
     });
   };
   const PixelModel model{.score = score,

@@ -1,0 +1,148 @@
+// Training steps as graphs, by a table that records them and runs them again (models/base/graphs_testing.h): they must change no bit
+// of a run.
+#include "train/step_graphs.h"
+
+#include "kernels/gpu/library.h"
+#include "models/base/graphs_testing.h"
+#include "train/train_testing.h"
+
+namespace tessera::train {
+namespace {
+
+using models::RecordedGraphs;
+using Counts = RecordedGraphs::Counts;
+
+constexpr int kSteps = 24, kWarm = static_cast<int>(models::GraphedPass::kWarmCalls);
+
+struct Stop {};  // a crash
+
+struct Watcher : Observer {
+  int crash_after = -1;  // checkpoints
+  std::vector<std::string> notes;
+  void note(const std::string& line) override { notes.push_back(line); }
+  void checkpointed(const std::string&, uint64_t, double) override {
+    if (crash_after-- == 0) throw Stop();
+  }
+  int64_t count(const std::string& line) const { return std::count(notes.begin(), notes.end(), line); }
+};
+
+class StepGraphsTest : public TemporaryFolder {
+ protected:
+  // Without draws in the model. One evaluation of one batch has no graph, so all graphs are those of steps.
+  Recipe recipe(const std::string& run, const std::vector<std::string>& settings) const {
+    std::vector<std::string> all = {"model.drop_path=0", "train.eval_every=0", "train.eval_batch_size=24"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    return tiny_recipe(path(run), all);
+  }
+  // Trains without and with graphs, and expects the same files.
+  Counts compared(const std::vector<std::string>& settings, const char* capture_error = nullptr,
+                  const char* replay_error = nullptr) {
+    const std::string name = std::to_string(runs_++), plain = "plain" + name, graphed = "graphs" + name;
+    run_training(recipe(plain, settings));
+    const RecordedGraphs graphs;
+    RecordedGraphs::counts().capture_error = capture_error;
+    RecordedGraphs::counts().replay_error = replay_error;
+    run_training(recipe(graphed, settings), {.observers = {&watcher}});
+    expect_same_history(path(plain), path(graphed));
+    expect_same_weights(path(plain), path(graphed));
+    return RecordedGraphs::counts();
+  }
+  void expect_one_graph(const std::vector<std::string>& settings) {
+    const Counts counts = compared(settings);
+    EXPECT_EQ(counts.captures, 1) << testing::PrintToString(settings);
+    EXPECT_EQ(counts.replays, kSteps - kWarm) << testing::PrintToString(settings);
+    EXPECT_EQ(counts.alive, 0);
+    for (const std::string& note : watcher.notes)
+      EXPECT_EQ(note.find("no graphs"), std::string::npos) << note;
+  }
+  // Expects that no step has a graph, for a reason that is noted once.
+  void expect_refusal(const std::string& why, const std::vector<std::string>& settings,
+                      const char* capture_error = nullptr) {
+    EXPECT_EQ(compared(settings, capture_error).replays, 0) << why;
+    EXPECT_EQ(watcher.count("steps have no graphs: " + why), 1) << testing::PrintToString(watcher.notes);
+  }
+
+  Watcher watcher;
+
+ private:
+  int runs_ = 0;
+};
+
+TEST_F(StepGraphsTest, ChangeNoBit) {
+  expect_one_graph({});  // mixed targets
+  expect_one_graph({"train.precision='bf16'"});
+  expect_one_graph(
+      {"task.mixup={mixup=0.0}", "task.class_weights='balanced'"});  // a weight that differs by step
+  expect_one_graph({"task.class_weights='balanced'"});
+  expect_one_graph({"task.mixup={mixup=0.0}", "task.loss='bce'", "task.label_smoothing=0.1"});
+  expect_one_graph({"train.freeze=['patch_embed.*', 'blocks.0.*']"});
+}
+
+TEST_F(StepGraphsTest, ChangeNoBitOfOtherModels) {
+  expect_one_graph({"model={name='vil', dim=32, depth=2, patch_size=16}"});
+  // Batch norms change their statistics once a step.
+  expect_one_graph({"model={name='resnet', dims=[16, 32], depths=[1, 1], block='basic', stem='conv3'}"});
+}
+
+TEST_F(StepGraphsTest, ChangeNoBitOfOtherTasks) {
+  expect_one_graph({"model={name='dit', dim=16, depth=2, heads=2, patch_size=8}",
+                    "task={name='diffuse', sample_steps=4}"});
+}
+
+// A step ends without the host, by the kernels' emulator.
+TEST_F(StepGraphsTest, GoTogetherWithKernels) {
+  kernels::gpu::use_table(tessera_gpu_table());
+  expect_one_graph({});
+  kernels::gpu::use_table(nullptr);
+}
+
+TEST_F(StepGraphsTest, EachSizeHasItsOwn) {
+  const Counts counts = compared({"train.sizes=[32, 48, 64]"});
+  EXPECT_EQ(counts.captures, 3);
+  EXPECT_EQ(counts.replays, kSteps - 3 * kWarm);
+}
+
+// The mask changes until step 7: a graph would repeat an old one.
+TEST_F(StepGraphsTest, WaitForValuesThatTheHostChanges) {
+  const Counts counts =
+      compared({"model={name='illama', dim=16, depth=2, heads=2, patch_size=16, soft_mask=0.5, "
+                "soft_mask_mode='soft', soft_mask_cutoff=1}"});
+  EXPECT_EQ(counts.captures, 1);
+  EXPECT_EQ(counts.replays, kSteps - 7 - kWarm);
+}
+
+TEST_F(StepGraphsTest, KilledAndContinuedRunsAreTheSame) {
+  const std::vector<std::string> settings = {"train.checkpoint_steps=1", "train.eval_every=1"};
+  run_training(recipe("plain", settings));
+  const RecordedGraphs graphs;
+  int crashes = 0;
+  for (const int checkpoints : {0, 3, 4, 7, 100}) {
+    watcher.crash_after = checkpoints;
+    try {
+      run_training(recipe("graphs", settings), {.resume = Resume::automatic, .observers = {&watcher}});
+    } catch (const Stop&) {
+      ++crashes;
+    }
+  }
+  EXPECT_EQ(crashes, 4);
+  EXPECT_GT(RecordedGraphs::counts().replays, 0);
+  expect_same_history(path("plain"), path("graphs"));
+  expect_same_weights(path("plain"), path("graphs"));
+}
+
+TEST_F(StepGraphsTest, WhatDiffersByStepHasNone) {
+  expect_refusal("the recording failed: random numbers are drawn (drop_path)", {"model.drop_path=0.2"});
+  expect_refusal("train.accumulate is 2", {"train.accumulate=2"});
+  expect_refusal("train.checkpoint_activations is on", {"train.checkpoint_activations=true"});
+  expect_refusal("the task's steps differ in their calls",
+                 {"task={name='mae', decoder_dim=16, decoder_depth=1, decoder_heads=2}"});
+}
+
+TEST_F(StepGraphsTest, AFailureIsNotedAndIsNoError) {
+  expect_refusal("the recording failed: out of memory", {}, "out of memory\nat line 3");
+  compared({}, nullptr, "illegal address");
+  EXPECT_EQ(watcher.count("steps have no graphs: the graph failed: illegal address"), 1);
+}
+
+}  // namespace
+}  // namespace tessera::train
