@@ -34,10 +34,13 @@ class BackboneVectors final : public ImageRows {
     Extractor(read_options<FeatureOptions>(options), model());
   }
   Reply rows(const torch::Tensor& images, const Value& options) override {
-    const torch::Tensor out = Extractor(read_options<FeatureOptions>(options), model())(images);
+    const torch::Tensor out = Extractor(read_options<FeatureOptions>(options), model(), &graphs_)(images);
     require_finite(model(), out);
     return vectors_reply(out);
   }
+
+ private:
+  models::GraphedPass graphs_;
 };
 
 class TowerVectors final : public ImageRows {
@@ -63,12 +66,22 @@ class TowerVectors final : public ImageRows {
 
 }  // namespace
 
-Extractor::Extractor(const FeatureOptions& options, const train::ReadyTask& model)
-    : model_(model), backbone_(*model.task().backbones().at(0).model), tokens_(options.tokens) {
+Extractor::Extractor(const FeatureOptions& options, const train::ReadyTask& model,
+                     models::GraphedPass* graphs)
+    : model_(model),
+      backbone_(*model.task().backbones().at(0).model),
+      graphs_(graphs),
+      tokens_(options.tokens) {
   const int64_t blocks = backbone_.block_count();
   if (options.layer >= blocks)
     fail_usage("--layer ", options.layer, ": ", model.info().model.name, " has the blocks 0 to ", blocks - 1);
   block_ = options.layer >= 0 ? options.layer : tokens_ ? blocks - 1 : -1;
+}
+
+torch::Tensor Extractor::embedded(const torch::Tensor& images) {
+  if (!graphs_) return backbone_.embed(images);
+  return graphs_->run(images, {&backbone_},
+                      [&backbone = backbone_](const torch::Tensor& in) { return backbone.embed(in); });
 }
 
 torch::Tensor Extractor::operator()(const torch::Tensor& images) {
@@ -76,7 +89,7 @@ torch::Tensor Extractor::operator()(const torch::Tensor& images) {
   torch::Tensor out;
   {
     const tasks::AutocastScope autocast = model_.autocast();
-    out = block_ < 0 ? backbone_.embed(moved) : backbone_.features(moved, {block_}).at(0);
+    out = block_ < 0 ? embedded(moved) : backbone_.features(moved, {block_}).at(0);
   }
   if (block_ >= 0 && !tokens_) out = out.mean({2, 3});
   return out.to(torch::kCPU, torch::kFloat32).contiguous();

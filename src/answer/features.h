@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "answer/image_rows.h"
+#include "models/base/graphed.h"
 #include "tasks/base/paired.h"
 
 namespace tessera::answer {
@@ -23,15 +24,19 @@ struct FeatureOptions {
 // map of all tokens, [channels, rows, columns].
 class Extractor {
  public:
-  // Throws a usage error for a block that the backbone lacks.
-  Extractor(const FeatureOptions& options, const train::ReadyTask& model);
+  // Throws a usage error for a block that the backbone lacks. `graphs`, if given, are those of the class head's vectors.
+  Extractor(const FeatureOptions& options, const train::ReadyTask& model,
+            models::GraphedPass* graphs = nullptr);
 
   // Returns float32 on the CPU, contiguous.
   torch::Tensor operator()(const torch::Tensor& images);
 
  private:
+  torch::Tensor embedded(const torch::Tensor& images);
+
   const train::ReadyTask& model_;
   models::Backbone& backbone_;
+  models::GraphedPass* graphs_;
   bool tokens_;
   int64_t block_ = -1;
 };
