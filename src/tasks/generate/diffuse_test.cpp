@@ -184,7 +184,7 @@ TEST(Diffuse, KeepsWhatAMaskLeaves) {
 
 // Each call of the network after the second repeats a graph, if there are graphs; reuse of blocks has none.
 TEST(Diffuse, StepsOfASamplerAsAGraph) {
-  const auto task = make_task();
+  const auto task = make_task({});
   enliven(*task);
   set_training(task->parts(), false);
   const torch::NoGradGuard no_grad;
