@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/value.h"
 #include "data/transforms/mask_labels.h"
+#include "models/base/graphs_testing.h"
 #include "tasks/base/layer_features.h"
 #include "tasks/dense/pixel_scores.h"
 
@@ -277,6 +278,29 @@ TEST(Segment, EveryParameterThatIsReadLearns) {
                         name.starts_with("blocks.0");
       EXPECT_TRUE(!read || parameter.grad().defined()) << extra << ": " << name;
     }
+  }
+}
+
+TEST(Segment, GraphsOfWindowsGiveTheSameMasks) {
+  for (const char* model : {"vit", "swin"}) {
+    const std::string settings = std::string(model) == "swin"
+                                     ? kTinySwin
+                                     : "image_size = 32\npatch_size = 8\ndim = 16\ndepth = 4\nheads = 2";
+    const auto task = segment_kind().make(
+        setup_of(model, settings, "classes = 3\nchannels = 8\nauxiliary_channels = 8", 32));
+    set_training(task->parts(), false);
+    const torch::NoGradGuard no_grad;
+    auto& segmenter = dynamic_cast<Segmenter&>(*task);
+    SegmentInference how = segmenter.inference();
+    how.slide = true, how.crop = 32, how.stride = 16, how.scale = {};
+    Image picture(80, 48, 3);
+    for (size_t i = 0; i < picture.pixels.size(); ++i) picture.pixels[i] = static_cast<uint8_t>(i * i % 251);
+    const Image mask = segmenter.segment(picture, how);
+    const models::RecordedGraphs graphs;
+    for (int call = 0; call < 4; ++call)
+      EXPECT_EQ(segmenter.segment(picture, how).pixels, mask.pixels) << model << ", call " << call;
+    EXPECT_EQ(models::RecordedGraphs::counts().captures, 1) << model;
+    EXPECT_EQ(models::RecordedGraphs::counts().replays, 6) << model << ": two batches of windows a picture";
   }
 }
 
