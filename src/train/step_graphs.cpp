@@ -30,7 +30,11 @@ std::vector<int64_t> numbers_of(const tasks::Inputs& inputs) {
 
 bool StepGraphs::on() { return kernels::gpu::graph_calls() != nullptr; }
 
-StepGraphs::StepGraphs(tasks::Task& task, LossOf loss_of) : loss_of_(std::move(loss_of)) {
+std::string StepGraphs::objection() const {
+  return task_.repeats_its_calls() ? "" : "the task's steps differ in their calls";
+}
+
+StepGraphs::StepGraphs(const tasks::Task& task, LossOf loss_of) : task_(task), loss_of_(std::move(loss_of)) {
   for (const tasks::Part& part : task.parts()) parts_.push_back(part.module);
 }
 

@@ -22,7 +22,7 @@ class StepGraphs {
   using LossOf = std::function<tasks::Loss(const tasks::Inputs& inputs)>;
 
   // `loss_of` computes the task's loss on its device. Both outlive the graphs.
-  StepGraphs(tasks::Task& task, LossOf loss_of);
+  StepGraphs(const tasks::Task& task, LossOf loss_of);
 
   // Computes loss, terms and gradients of whole steps, each divided by `weight`, above 0. The parameters have no gradients
   // before; later steps overwrite these.
@@ -34,11 +34,14 @@ class StepGraphs {
 
   // True if TESSERA_GPU=graphs and there are graphs.
   static bool on();
+  // Returns why the task's steps cannot be graphs; empty if they can.
+  std::string objection() const;
 
  private:
   using Tensors = models::GraphedPass::Tensors;
   Tensors compute(const tasks::Inputs& frame, const Tensors& given) const;
 
+  const tasks::Task& task_;
   LossOf loss_of_;
   std::vector<std::shared_ptr<torch::nn::Module>> parts_;
   models::GraphedPass pass_;

@@ -31,8 +31,7 @@ std::string Trainer::why_no_graphs() const {
   if (train.accumulate > 1) return text("train.accumulate is ", train.accumulate);
   if (train.checkpoint_activations) return "train.checkpoint_activations is on";
   if (loss_scale_.on()) return "fp16 scales the loss";
-  if (!task_.repeats_its_calls()) return "the task's steps differ in their calls";
-  return "";
+  return step_graphs_.objection();
 }
 
 // Computes the gradients by a graph, or by the calls that it would record. Returns none if steps are no graphs.

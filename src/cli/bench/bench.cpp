@@ -339,7 +339,7 @@ void train_steps(const BenchOptions& options) {
     return task->loss(given, {}, tasks::Collective::alone());
   };
   train::StepGraphs graphs(*task, loss_of);
-  const bool graphed = train::StepGraphs::on() && task->repeats_its_calls();
+  const bool on = train::StepGraphs::on(), graphed = on && graphs.objection().empty();
   const auto mean_loss = [&] { return loss_of(inputs).sum / task->weight(inputs); };
   const Step forward = [&] { mean_loss(); };
   const Step step = [&] {
@@ -354,7 +354,7 @@ void train_steps(const BenchOptions& options) {
   // The backward pass computes the gradients of inputs and of weights: twice the forward pass.
   measure("train", options, device, dtype, forward, step,
           6e-9 * static_cast<double>(task->macs(options.size)));
-  print_refusal(graphs.refusal());
+  if (on) print_refusal(graphed ? graphs.refusal() : graphs.objection());
 }
 
 void bench_infer(const BenchInferOptions& options) {
