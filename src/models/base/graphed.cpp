@@ -183,7 +183,10 @@ struct GraphedPass::Entry {
       settings.keep_packed = false;
       const ops::InferenceScope scope(settings);
       const ops::HeldTables held(own.tables);
-      own.trains ? own.compute_step() : own.compute_pass();
+      if (own.trains)
+        own.compute_step();
+      else
+        own.compute_pass();
       return 0;
     } catch (const std::exception& error) {
       own.refused = first_line(error.what());
