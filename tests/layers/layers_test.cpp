@@ -49,7 +49,7 @@ const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"io/files", {}}, {"io/images", {"files"}}, {"io/weights", {"files"}}, {"io/onnx", {"files"}},
     {"kernels/gpu", {}}, {"kernels/activation", {"gpu"}}, {"kernels/adam", {"gpu"}}, {"kernels/norm", {"gpu"}},
     {"kernels/patches", {"gpu"}}, {"kernels/residual", {"gpu"}}, {"kernels/rotate", {"gpu"}},
-    {"kernels/attention", {"gpu"}}, {"kernels/bi_wkv", {}}, {"kernels/cached_attention", {}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
+    {"kernels/attention", {"gpu"}}, {"kernels/bi_wkv", {}}, {"kernels/cached_attention", {"gpu"}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
     {"kernels/mlstm", {"gpu"}}, {"kernels/mlstm_mixer", {"mlstm", "gpu"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},
     {"kernels/roi_align", {}}, {"kernels/selective_scan", {}}, {"kernels/winograd", {}},
     {"ops/graphs", {}},
