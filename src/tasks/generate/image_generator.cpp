@@ -87,7 +87,7 @@ diffusion::Network guided_network(models::Denoiser& network, const diffusion::No
   return [=, &network, &process](const torch::Tensor& x, const torch::Tensor& time) {
     // Samplers keep full precision, even if the network's output is rounded.
     const auto wide = [&](const torch::Tensor& output) { return output.to(x.scalar_type()); };
-    torch::Tensor applies;  // undefined: to all images, which the host knows without the times
+    torch::Tensor applies;  // undefined: to all images
     if (guidance.from > 0 || guidance.to < 1) {
       const torch::Tensor share = process.noise_share(time);
       applies = (share >= guidance.from) & (share <= guidance.to);
