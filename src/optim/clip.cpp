@@ -81,14 +81,6 @@ void clip_adaptively(const torch::Tensor& parameter, torch::Tensor gradient, dou
       torch::where(present < allowed, torch::ones_like(present), allowed / present.clamp_min(1e-6)));
 }
 
-// The p-norm of all tensors of one device, as a number there.
-torch::Tensor norm_there(const std::vector<torch::Tensor>& tensors, double norm_type) {
-  std::vector<torch::Tensor> norms;
-  for (const torch::Tensor& norm : at::_foreach_norm(tensors, norm_type))
-    norms.push_back(norm.to(torch::kFloat64).to(tensors[0].device()));
-  return at::linalg_vector_norm(torch::stack(norms), norm_type);
-}
-
 // Limits the norm of each gradient to `largest`. The host waits for no gradient on a device.
 void limit_norms(const std::vector<torch::Tensor>& gradients, double largest, double power) {
   std::vector<torch::Tensor> others;
@@ -140,10 +132,17 @@ double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_ty
   Partial total{norm_type};
   total.add(plain_partial(flat, norm_type));
   if (!others.empty()) {
-    const auto norm = norm_there(others, norm_type).item<double>();
+    const auto norm = gradient_norm_there(others, norm_type).item<double>();
     total.add(norm_type == 2 ? norm * norm : norm);
   }
   return norm_type == 2 ? std::sqrt(total.value) : total.value;
+}
+
+torch::Tensor gradient_norm_there(const std::vector<torch::Tensor>& gradients, double norm_type) {
+  std::vector<torch::Tensor> norms;
+  for (const torch::Tensor& norm : at::_foreach_norm(gradients, norm_type))
+    norms.push_back(norm.to(gradients[0].device()));
+  return at::linalg_vector_norm(torch::stack(norms).to(torch::kFloat64), norm_type);
 }
 
 Clipped clip_gradients(const ClipConfig& config, const std::vector<torch::Tensor>& parameters,
@@ -173,7 +172,8 @@ ClippedThere clip_gradients_there(const ClipConfig& config, const std::vector<to
   for (const torch::Tensor& gradient : gradients_of(unclipped)) all.push_back(gradient);
   std::erase_if(all, [](const torch::Tensor& gradient) { return gradient.numel() == 0; });
   const torch::Tensor own = loss.detach().to(torch::kFloat64);
-  const torch::Tensor norm = all.empty() ? torch::zeros_like(own) : norm_there(all, config.norm_type);
+  const torch::Tensor norm =
+      all.empty() ? torch::zeros_like(own) : gradient_norm_there(all, config.norm_type);
   torch::Tensor scale = torch::ones_like(norm);
   if (config.mode == "norm") scale = (config.value / (norm + 1e-6)).clamp_max(1);
   clip_each(config, parameters);

@@ -42,5 +42,7 @@ ClippedThere clip_gradients_there(const ClipConfig& config, const std::vector<to
 // Returns the p-norm of all tensors together, (sum |x|^p)^(1/p); for infinity the largest magnitude. The
 // result does not depend on the number of threads.
 double gradient_norm(const std::vector<torch::Tensor>& gradients, double norm_type = 2);
+// The same of tensors with numbers, on their device: [] float64. Nothing is read back.
+torch::Tensor gradient_norm_there(const std::vector<torch::Tensor>& gradients, double norm_type);
 
 }  // namespace tessera::train

@@ -2,6 +2,7 @@
 
 #include "ops/torch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -73,14 +74,35 @@ torch::Tensor Ema::share_there(const torch::Tensor& counts) {
   return torch::where(counts, share, torch::zeros_like(share)).to(torch::kFloat32);
 }
 
-void Ema::update_there(const NamedTensors& model, const torch::Tensor& counts) {
+torch::Tensor AveragingThere::take(const torch::Tensor& parameter) {
+  for (size_t i = 0; i < pairs.size(); ++i, ++next) {
+    auto& [model, average] = pairs[next % pairs.size()];
+    if (!model.defined() || !model.is_same(parameter)) continue;
+    if (average.scalar_type() != torch::kFloat32 || !average.is_non_overlapping_and_dense() ||
+        !plain::same_layout(average, parameter))
+      return {};
+    model.reset();
+    return average;
+  }
+  return {};
+}
+
+AveragingThere Ema::begin_there(const NamedTensors& model, const torch::Tensor& counts) {
   check_same(model);
   const torch::NoGradGuard no_grad;
-  const torch::Tensor share = share_there(counts);
+  AveragingThere all{share_there(counts), {}};
+  for (size_t i = 0; i < model.size(); ++i) all.pairs.emplace_back(model[i].second, average_[i].second);
+  return all;
+}
+
+void Ema::finish_there(const AveragingThere& rest, const torch::Tensor& counts) {
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor& share = rest.share;
   std::vector<torch::Tensor> averages, models;
-  for (size_t i = 0; i < model.size(); ++i) {
-    torch::Tensor average = average_[i].second;
-    const torch::Tensor tensor = model[i].second.detach();
+  for (const auto& [model, to] : rest.pairs) {
+    if (!model.defined()) continue;
+    torch::Tensor average = to;
+    const torch::Tensor tensor = model.detach();
     if (average.is_floating_point())
       averages.push_back(average), models.push_back(tensor);
     else

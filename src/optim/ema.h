@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "nn/named_tensors.h"
 
@@ -21,6 +23,17 @@ struct EmaConfig {
   void check(const std::string& where = "ema") const;
 };
 
+// A moving average that an optimiser's kernel computes in its own pass (Optimiser::step_there): average <- average + share (model -
+// average).
+struct AveragingThere {
+  torch::Tensor share;  // [] float32 on the device; 0: no change
+  std::vector<std::pair<torch::Tensor, torch::Tensor>>
+      pairs;        // of model and average; a taken one is undefined
+  size_t next = 0;  // parameters come in the order of the pairs
+  // Returns the average of a parameter and takes the pair; undefined if there is none like it, of float32.
+  torch::Tensor take(const torch::Tensor& parameter);
+};
+
 class Ema {
  public:
   // Starts with a copy of the model's current tensors.
@@ -28,14 +41,16 @@ class Ema {
 
   // The model's tensors must have the names, order and shapes given to the constructor.
   void update(const NamedTensors& model);
-  // The same if `counts`, a [] bool on the model's device, is true; else nothing changes. Nothing is read back.
-  void update_there(const NamedTensors& model, const torch::Tensor& counts);
+  // The same in two parts, if `counts`, a [] bool on the model's device, is true; else nothing changes. Between them an optimiser takes
+  // the pairs that it averages. Nothing is read back.
+  AveragingThere begin_there(const NamedTensors& model, const torch::Tensor& counts);
+  static void finish_there(const AveragingThere& rest, const torch::Tensor& counts);
   // Swaps the contents with the model's, without copying. Call it before and after an evaluation.
   void exchange(const NamedTensors& model);
   // The same for views of the model's tensors, by copying.
   void exchange_rows(const NamedTensors& rows);
 
-  // Waits for the device after update_there().
+  // Waits for the device after begin_there().
   int64_t updates() const;
   double decay_at(int64_t update) const;  // the decay of this update, counted from 1
   const NamedTensors& tensors() const { return average_; }
@@ -50,7 +65,7 @@ class Ema {
   EmaConfig config_;
   NamedTensors average_;
   int64_t updates_ = 0;
-  torch::Tensor updates_there_;  // after update_there(): [] float64 on the device, instead of updates_
+  torch::Tensor updates_there_;  // after begin_there(): [] float64 on the device, instead of updates_
 };
 
 }  // namespace tessera::train

@@ -54,7 +54,8 @@ TEST(Ema, UpdatesThatDoNotCountChangeNothing) {
     const EmaConfig config{.decay = 0.75, .warmup = warmup};
     Ema there(config, some_model(torch::kFloat32, 0)), here(config, some_model(torch::kFloat32, 0));
     for (const double value : {4.0, -1.0, 8.0, -1.0, 12.0}) {
-      there.update_there(some_model(torch::kFloat32, value), torch::full({}, value > 0, torch::kBool));
+      const torch::Tensor counts = torch::full({}, value > 0, torch::kBool);
+      Ema::finish_there(there.begin_there(some_model(torch::kFloat32, value), counts), counts);
       if (value > 0) here.update(some_model(torch::kFloat32, value));
     }
     EXPECT_EQ(there.updates(), 3);

@@ -10,7 +10,6 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "nn/own_rows.h"
-#include "ops/gpu.h"
 #include "optim/optimiser_kind.h"
 #include "optim/plain_tensors.h"
 
@@ -138,21 +137,6 @@ std::vector<torch::Tensor> Optimiser::parameters() const {
   return all;
 }
 
-bool Optimiser::kernel_takes(const Slot& slot) const {
-  const auto fits = [&](const torch::Tensor& t) {
-    return t.scalar_type() == torch::kFloat32 && t.is_non_overlapping_and_dense() &&
-           plain::same_layout(t, slot.parameter);
-  };
-  return !composition_ && has_kernel(slot) && fits(slot.parameter) &&
-         std::all_of(slot.state.begin(), slot.state.end(), fits);
-}
-
-bool Optimiser::updates_there() const {
-  return !slots_.empty() && std::all_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
-    return slot.parameter.numel() == 0 || kernel_takes(slot);
-  });
-}
-
 void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
   if (counts_there_.defined()) {
     const std::vector<int64_t> known = counts();
@@ -160,38 +144,8 @@ void Optimiser::step(double lr, double gradient_scale, double decay_factor) {
     steps_ = known.back(), counts_there_.reset();
   }
   if (copies_) copies_->fetch();
-  step(lr, gradient_scale, {}, decay_factor);
+  step(lr, gradient_scale, {}, decay_factor, nullptr);
   if (copies_) copies_->send();
-}
-
-void Optimiser::step_there(double lr, const torch::Tensor& gradient_scale, double decay_factor) {
-  check(updates_there(), "optimiser: no kernel for a step with its factor on the device");
-  step(lr, 1, gradient_scale, decay_factor);
-}
-
-// Counts a step on the device, unless its factor is not finite.
-void Optimiser::count_there(const torch::Tensor& scale) {
-  std::vector<double> counted, due;
-  for (const Slot& slot : slots_) {
-    counted.push_back(static_cast<double>(slot.updates));
-    due.push_back(slot.parameter.grad().defined() ? 1 : 0);
-  }
-  counted.push_back(static_cast<double>(steps_)), due.push_back(1);
-  if (!counts_there_.defined())
-    counts_there_ = ops::sent_to(scale.device(), torch::tensor(counted, torch::kFloat64));
-  const bool all = std::find(due.begin(), due.end(), 0.0) == due.end();
-  torch::Tensor counts = scale.isfinite();
-  if (!all) counts = counts * ops::sent_to(scale.device(), torch::tensor(due, torch::kFloat64));
-  counts_there_.add_(counts);
-}
-
-// Returns the updates of some slots, which are in the order of all, on the device.
-torch::Tensor Optimiser::counts_of(const Slots& slots) const {
-  if (slots.size() == slots_.size()) return counts_there_.slice(0, 0, static_cast<int64_t>(slots.size()));
-  std::vector<int64_t> places;
-  for (const Slot* slot : slots) places.push_back(slot - slots_.data());
-  return counts_there_.index_select(
-      0, ops::sent_to(counts_there_.device(), torch::tensor(places, torch::kInt64)));
 }
 
 // Returns the updates of each slot and, last, the steps.
@@ -208,8 +162,8 @@ std::vector<int64_t> Optimiser::counts() const {
   return all;
 }
 
-void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scale_there,
-                     double decay_factor) {
+void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scale_there, double decay_factor,
+                     AveragingThere* averaging) {
   const torch::NoGradGuard no_grad;
   if (scale_there.defined()) count_there(scale_there);
   ++steps_;
@@ -240,14 +194,14 @@ void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scal
     if (!plain::same_layout(slot.gradient, slot.parameter) || slot.gradient.scalar_type() != torch::kFloat32)
       slot.gradient = torch::empty_like(slot.parameter.detach()).copy_(slot.gradient);
   }
-  if (!there.empty())
-    update_there(there, lr, decay_factor,
-                 scale_there.defined()
-                     ? scale_there
-                     : torch::full({}, gradient_scale, there[0]->parameter.detach().options()),
-                 scale_there.defined() ? counts_of(there) : torch::Tensor());
   // With parts of the gradients elsewhere, all processes ask for a norm of all, or none does.
-  const double scale = there.size() < all.size() || norm_of_all_ ? rescale(all, gradient_scale) : 1;
+  const bool alone = there.size() == all.size() && !norm_of_all_;
+  const double scale = alone ? gradient_scale : rescale(all, gradient_scale);
+  if (!there.empty()) {
+    const torch::Tensor factor =
+        scale_there.defined() ? scale_there : torch::full({}, scale, there[0]->parameter.detach().options());
+    update_there(there, lr, decay_factor, alone ? rescale_there(there, factor) : factor, averaging);
+  }
   if (!flat.empty()) update_plain(flat, lr, scale);
   // On the CPU one by one, since temporaries as large as the model cost more than calls; elsewhere all at
   // once.

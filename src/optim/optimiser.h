@@ -20,7 +20,9 @@
 
 #include "core/config.h"
 #include "core/value.h"
+#include "kernels/gpu/calls.h"
 #include "optim/clip.h"
+#include "optim/ema.h"
 #include "optim/offload.h"
 #include "optim/optimiser_groups.h"
 
@@ -67,9 +69,11 @@ class Optimiser {
   // lr_scale, its weight decay is multiplied by `decay_factor`. Skips parameters without a gradient.
   void step(double lr, double gradient_scale = 1, double decay_factor = 1);
   // The same with a [] float32 factor on the parameters' GPU, which nothing reads back. If it is not finite, the
-  // step is skipped: no tensor changes, and no count of updates. Throws Error unless updates_there().
-  void step_there(double lr, const torch::Tensor& gradient_scale, double decay_factor);
-  // True if the kernels of a GPU update all parameters.
+  // step is skipped: no tensor changes, and no count of updates. Takes the pairs that the kernel averages out of
+  // `averaging`, if given. Throws Error unless updates_there().
+  void step_there(double lr, const torch::Tensor& gradient_scale, double decay_factor,
+                  AveragingThere* averaging = nullptr);
+  // True if steps need nothing of the host: all parameters and gradients are here, on a GPU with kernels.
   bool updates_there() const;
   // Drops the gradients: the next step skips parameters that get none.
   void zero_grad();
@@ -118,18 +122,27 @@ class Optimiser {
   virtual void update_tensors(const Slots& slots, double lr, double gradient_scale) = 0;
   // The same on contiguous float32 in main memory, in one pass, divided among the threads.
   virtual void update_plain(const Slots& slots, double lr, double gradient_scale) = 0;
+  // The update as a GPU's kernel computes it (kernels/optimiser): the numbers of all steps, and a parameter's decay and trust ratio.
+  // Without a rule there is no kernel.
+  virtual kernels::gpu::OptimiserStep kernel_step() const { return {}; }
+  virtual void fill(kernels::gpu::OptimiserTensor& /*row*/, const Slot&) const {}
   // True if update_there() takes a parameter, which is float32 on a GPU with kernels.
-  virtual bool has_kernel(const Slot&) const { return false; }
-  // The same by a kernel, with the factor on the device; weight decay is first_decay * decay_factor. `updates`: float64
-  // [slots], the slots' updates on the device; undefined: those of the slots.
-  virtual void update_there(const Slots&, double /*lr*/, double /*decay_factor*/,
-                            const torch::Tensor& /*scale*/, const torch::Tensor& /*updates*/) {}
+  virtual bool has_kernel(const Slot&) const;
+  // rescale() on the device.
+  virtual torch::Tensor rescale_there(const Slots&, const torch::Tensor& gradient_scale) const {
+    return gradient_scale;
+  }
+  // Updates by the kernel, with the factor on the device; weight decay is first_decay * decay_factor.
+  virtual void update_there(const Slots& slots, double lr, double decay_factor, const torch::Tensor& scale,
+                            AveragingThere* averaging);
 
  private:
   bool kernel_takes(const Slot& slot) const;
-  void step(double lr, double gradient_scale, const torch::Tensor& scale_there, double decay_factor);
+  void step(double lr, double gradient_scale, const torch::Tensor& scale_there, double decay_factor,
+            AveragingThere* averaging);
   void count_there(const torch::Tensor& scale);
-  torch::Tensor counts_of(const Slots& slots) const;
+  kernels::gpu::OptimiserTensor row_of(const Slot& slot) const;
+  void send_table(const std::vector<kernels::gpu::OptimiserTensor>& table, torch::Device device);
   std::vector<int64_t> counts() const;
 
   std::vector<ParameterGroup> groups_;
@@ -138,6 +151,9 @@ class Optimiser {
   // After step_there(): float64 [slots + 1] on the device, the updates of each slot and the steps, without those that
   // were skipped. While it is defined, the counts of the host are out of date.
   torch::Tensor counts_there_;
+  // The kernel's table and its copy on the device, which is made again only if it changes.
+  std::vector<kernels::gpu::OptimiserTensor> table_;
+  torch::Tensor table_there_;
   bool composition_ = false;
   NormOfAll norm_of_all_;  // empty: the gradients here are all
   std::unique_ptr<Offload> copies_;

@@ -2,12 +2,8 @@
 
 #include "ops/torch.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <cstring>
 
-#include "ops/gpu.h"
 #include "optim/plain_loops.h"
 
 namespace tessera::train {
@@ -91,84 +87,13 @@ void Adam<decoupled>::update_plain(const Slots& slots, double lr, double gradien
 }
 
 template <bool decoupled>
-bool Adam<decoupled>::has_kernel(const Slot& slot) const {
-  const auto place = ops::gpu_place(slot.parameter);
-  if (!place) return false;
-  kernels::gpu::AdamStep any;
-  const kernels::gpu::AdamTensor tensor{};
-  any.tensors = &tensor, any.count = any.blocks = 1;
-  return kernels::gpu::choose_form(kernels::gpu::table()->adam, place->capability, any) != nullptr;
-}
-
-// Returns a parameter's row, without blocks and corrections.
-template <bool decoupled>
-kernels::gpu::AdamTensor Adam<decoupled>::row_of(const Slot& slot) const {
-  const auto f = [](double value) { return static_cast<float>(value); };
-  kernels::gpu::AdamTensor row{};
-  const torch::Tensor p = slot.parameter.detach();
-  row.p = p.mutable_data_ptr<float>(), row.g = slot.gradient.const_data_ptr<float>();
-  row.m = slot.state[0].mutable_data_ptr<float>(), row.v = slot.state[1].mutable_data_ptr<float>();
-  if (config_.amsgrad) row.largest = slot.state[2].mutable_data_ptr<float>();
-  row.count = p.numel(), row.rate = f(slot.lr_scale);
-  (decoupled ? row.decay : row.l2) = f((decoupled ? slot.lr_scale : 1) * slot.first_decay);
-  return row;
-}
-
-// Copies the table to the device if it changed, and computes the corrections there if the updates are there.
-template <bool decoupled>
-void Adam<decoupled>::send_table(const std::vector<kernels::gpu::AdamTensor>& table,
-                                 const torch::Tensor& updates, torch::Device device) {
-  using Row = kernels::gpu::AdamTensor;
-  static_assert(offsetof(Row, root) == offsetof(Row, correction) + sizeof(float));
-  const auto rows = static_cast<int64_t>(table.size());
-  const size_t bytes = table.size() * sizeof(Row);
-  if (table.size() != table_.size() || std::memcmp(table.data(), table_.data(), bytes) != 0 ||
-      corrected_there_ != updates.defined()) {
-    const torch::Tensor host =
-        torch::from_blob(const_cast<Row*>(table.data()), {static_cast<int64_t>(bytes)}, torch::kUInt8);
-    table_there_ = ops::sent_to(device, device.is_cpu() ? host.clone() : host), table_ = table;
-    corrected_there_ = updates.defined();
-  }
-  if (!updates.defined()) return;
-  constexpr int64_t kNumbers = sizeof(Row) / sizeof(float), kAt = offsetof(Row, correction) / sizeof(float);
-  const torch::Tensor numbers = table_there_.view(torch::kFloat32).view({rows, kNumbers});
-  const auto bias = [&](double beta) { return (updates * std::log(beta)).expm1().neg(); };  // 1 - beta^t
-  numbers.select(1, kAt).copy_(bias(beta1()).reciprocal());
-  numbers.select(1, kAt + 1).copy_(bias(beta2()).sqrt());
+kernels::gpu::OptimiserStep Adam<decoupled>::kernel_step() const {
+  return moments_step(kernels::gpu::OptimiserRule::adam, beta1(), beta2(), config_.eps);
 }
 
 template <bool decoupled>
-void Adam<decoupled>::update_there(const Slots& slots, double lr, double decay_factor,
-                                   const torch::Tensor& scale, const torch::Tensor& updates) {
-  const auto f = [](double value) { return static_cast<float>(value); };
-  // Parameters with fewer updates have corrections of their own.
-  const Slot& usual = **std::max_element(
-      slots.begin(), slots.end(), [](const Slot* a, const Slot* b) { return a->updates < b->updates; });
-  const auto correction = [&](const Slot& slot) {
-    return 1 / (1 - std::pow(beta1(), static_cast<double>(slot.updates)));
-  };
-  std::vector<kernels::gpu::AdamTensor> table;
-  int64_t blocks = 0;
-  for (const Slot* slot : slots) {
-    kernels::gpu::AdamTensor row = row_of(*slot);
-    row.first = blocks;
-    blocks += (row.count + kernels::gpu::kAdamBlock - 1) / kernels::gpu::kAdamBlock;
-    if (!updates.defined() && slot->updates != usual.updates)
-      row.correction = f(correction(*slot)), row.root = f(root_bias2(*slot));
-    table.push_back(row);
-  }
-  if (blocks == 0) return;  // empty tensors alone
-  send_table(table, updates, scale.device());
-  kernels::gpu::AdamStep call;
-  call.tensors = static_cast<const kernels::gpu::AdamTensor*>(table_there_.const_data_ptr());
-  call.count = static_cast<int64_t>(table.size()), call.blocks = blocks;
-  call.lr = f(lr), call.decay_factor = f(decay_factor);
-  call.correction = f(correction(usual)), call.root = f(root_bias2(usual));
-  call.beta1 = f(beta1()), call.rest1 = f(1 - beta1()), call.beta2 = f(beta2()), call.rest2 = f(1 - beta2());
-  call.eps = f(config_.eps), call.scale = scale.const_data_ptr<float>();
-  const auto place = *ops::gpu_place(slots[0]->parameter);
-  const auto* form = kernels::gpu::choose_form(kernels::gpu::table()->adam, place.capability, call);
-  ops::run_on_gpu("adam", place, *form, call);
+void Adam<decoupled>::fill(kernels::gpu::OptimiserTensor& row, const Slot& slot) const {
+  (decoupled ? row.decay : row.l2) = static_cast<float>((decoupled ? slot.lr_scale : 1) * slot.first_decay);
 }
 
 template class Adam<true>;

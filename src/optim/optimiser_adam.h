@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/gpu/calls.h"
 #include "optim/optimiser_kind.h"
 
 namespace tessera::train {
@@ -45,9 +44,8 @@ class Adam : public Optimiser {
 
   void update_tensors(const Slots& slots, double lr, double gradient_scale) override;
   void update_plain(const Slots& slots, double lr, double gradient_scale) override;
-  bool has_kernel(const Slot& slot) const override;
-  void update_there(const Slots& slots, double lr, double decay_factor, const torch::Tensor& scale,
-                    const torch::Tensor& updates) override;
+  kernels::gpu::OptimiserStep kernel_step() const override;
+  void fill(kernels::gpu::OptimiserTensor& row, const Slot& slot) const override;
 
  private:
   double beta1() const { return config_.betas[0]; }
@@ -59,16 +57,7 @@ class Adam : public Optimiser {
   }
   static double l2(const Slot& slot) { return decoupled ? 0 : slot.weight_decay; }
 
-  kernels::gpu::AdamTensor row_of(const Slot& slot) const;
-  void send_table(const std::vector<kernels::gpu::AdamTensor>& table, const torch::Tensor& updates,
-                  torch::Device device);
-
   AdamConfig config_;
-  // The kernel's table and its copy on the device, which is made again only if it changes. corrected_there_: the
-  // copy has bias corrections that were computed on the device.
-  std::vector<kernels::gpu::AdamTensor> table_;
-  torch::Tensor table_there_;
-  bool corrected_there_ = false;
 };
 
 }  // namespace tessera::train

@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 #include "ops/torch.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/value.h"
 #include "kernels/gpu/library.h"
 #include "ops/read_backs_testing.h"
 #include "optim/clip.h"
+#include "optim/ema.h"
 #include "optim/optimiser.h"
 
 namespace tessera::train {
@@ -36,9 +38,25 @@ void draw_gradients(const Optimiser& optimiser, uint64_t step) {
       torch::Tensor(parameters[i]).mutable_grad() = torch::randn(parameters[i].sizes());
 }
 
+constexpr const char* kSettings[] = {
+    "name = 'adamw'",
+    "name = 'adam'\nbetas = [0.8, 0.9]\neps = 1e-6",
+    "name = 'adamw'\namsgrad = true",
+    "name = 'muon'",
+    "name = 'muon'\nnesterov = false\nscale = 'first'",
+    "name = 'sgd'",
+    "name = 'sgd'\nmomentum = 0\nweight_decay = 0",
+    "name = 'sgd'\nnesterov = true",
+    "name = 'sgd'\ndampening = 0.3",
+    "name = 'lars'\ntrust_coeff = 0.02",
+    "name = 'lars'\ntrust_clip = true\nadapt_matrices = true",
+    "name = 'lamb'",
+    "name = 'lamb'\nmax_grad_norm = 0\ntrust_clip = true\nalways_adapt = true",
+    "name = 'lamb'\ndecoupled_decay = true\ngrad_averaging = false\nbias_correction = false",
+};
+
 TEST(OptimiserOnGpu, TheKernelIsTheComposition) {
-  for (const char* settings : {"name = 'adamw'", "name = 'adam'\nbetas = [0.8, 0.9]\neps = 1e-6",
-                               "name = 'adamw'\namsgrad = true", "name = 'muon'"}) {
+  for (const char* settings : kSettings) {
     const auto by_kernel = drawn(settings), composed = drawn(settings);
     composed->use_composition(true);
     const Emulated emulated;
@@ -54,48 +72,88 @@ TEST(OptimiserOnGpu, TheKernelIsTheComposition) {
 }
 
 TEST(OptimiserOnGpu, AFactorThatIsNotFiniteChangesNothing) {
-  const auto optimiser = drawn("name = 'adamw'");
-  EXPECT_FALSE(optimiser->updates_there());
-  const Emulated emulated;
-  ASSERT_TRUE(optimiser->updates_there());
-  EXPECT_FALSE(drawn("name = 'lamb'")->updates_there());
-  EXPECT_FALSE(drawn("name = 'muon'")->updates_there());
-  draw_gradients(*optimiser, 2);
-  std::vector<torch::Tensor> before;
-  for (const torch::Tensor& p : optimiser->parameters()) before.push_back(p.detach().clone());
-  const ops::ReadBacks counted;
-  for (const double factor : {std::nan(""), HUGE_VAL})
-    optimiser->step_there(0.01, torch::full({}, factor), 1);
-  EXPECT_EQ(counted.count(), 0);
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(torch::equal(optimiser->parameters()[i], before[i]));
-  optimiser->step_there(0.01, torch::ones({}), 1);
-  EXPECT_FALSE(torch::equal(optimiser->parameters()[0], before[0]));
+  for (const char* settings : kSettings) {
+    const auto optimiser = drawn(settings);
+    EXPECT_FALSE(optimiser->updates_there());
+    const Emulated emulated;
+    ASSERT_TRUE(optimiser->updates_there()) << settings;
+    draw_gradients(*optimiser, 2);
+    std::vector<torch::Tensor> before;
+    for (const torch::Tensor& p : optimiser->parameters()) before.push_back(p.detach().clone());
+    const ops::ReadBacks counted;
+    for (const double factor : {std::nan(""), HUGE_VAL})
+      optimiser->step_there(0.01, torch::full({}, factor), 1);
+    optimiser->parameters()[0].mutable_grad()[0] = HUGE_VAL;  // as a factor that is not finite comes about
+    optimiser->step_there(0.01, torch::full({}, std::nan("")), 1);
+    EXPECT_EQ(counted.count(), 0) << settings;
+    for (size_t i = 0; i < before.size(); ++i)
+      EXPECT_TRUE(torch::equal(optimiser->parameters()[i], before[i])) << settings;
+    draw_gradients(*optimiser, 2);
+    optimiser->step_there(0.01, torch::ones({}), 1);
+    EXPECT_FALSE(torch::equal(optimiser->parameters()[0], before[0]));
+  }
 }
 
 // Neither steps nor the updates of a parameter, which bias corrections and checkpoints have, count a skipped step.
 TEST(OptimiserOnGpu, SkippedStepsDoNotCount) {
-  const char* settings = "name = 'adamw'\nbetas = [0.5, 0.9]";
-  const auto there = drawn(settings), composed = drawn(settings);
-  composed->use_composition(true);
-  const Emulated emulated;
-  const auto both = [&](uint64_t step, bool skipped) {
-    draw_gradients(*there, step), draw_gradients(*composed, step);
-    there->step_there(0.01, torch::full({}, skipped ? HUGE_VAL : 0.75), 0.5);
-    if (!skipped) composed->step(0.01, 0.75, 0.5);
-    there->zero_grad(), composed->zero_grad();
-  };
-  both(2, true), both(1, false), both(1, true), both(3, false), both(4, true), both(5, false);
-  EXPECT_EQ(there->steps(), 3);
-  draw_gradients(*there, 6), draw_gradients(*composed, 6);
-  there->step(0.01, 1, 1), composed->step(0.01, 1, 1);  // with the host's counts again
-  EXPECT_EQ(there->steps(), 4);
-  for (size_t i = 0; i < there->parameters().size(); ++i)
-    EXPECT_TRUE(torch::allclose(there->parameters()[i], composed->parameters()[i], 1e-5, 1e-6)) << i;
-  const NamedTensors want = composed->state(), got = there->state();
-  ASSERT_EQ(got.size(), want.size());
-  for (size_t i = 0; i < want.size(); ++i) {
-    EXPECT_EQ(got[i].first, want[i].first);
-    EXPECT_TRUE(torch::allclose(got[i].second, want[i].second, 1e-5, 1e-6)) << want[i].first;
+  for (const char* settings : kSettings) {
+    const auto there = drawn(settings), composed = drawn(settings);
+    composed->use_composition(true);
+    const Emulated emulated;
+    const auto both = [&](uint64_t step, bool skipped) {
+      draw_gradients(*there, step), draw_gradients(*composed, step);
+      there->step_there(0.01, torch::full({}, skipped ? HUGE_VAL : 0.75), 0.5);
+      if (!skipped) composed->step(0.01, 0.75, 0.5);
+      there->zero_grad(), composed->zero_grad();
+    };
+    both(2, true), both(1, false), both(1, true), both(3, false), both(4, true), both(5, false);
+    EXPECT_EQ(there->steps(), 3);
+    draw_gradients(*there, 6), draw_gradients(*composed, 6);
+    there->step(0.01, 1, 1), composed->step(0.01, 1, 1);  // with the host's counts again
+    EXPECT_EQ(there->steps(), 4);
+    for (size_t i = 0; i < there->parameters().size(); ++i)
+      EXPECT_TRUE(torch::allclose(there->parameters()[i], composed->parameters()[i], 1e-5, 1e-6))
+          << settings << ", parameter " << i;
+    const NamedTensors want = composed->state(), got = there->state();
+    ASSERT_EQ(got.size(), want.size()) << settings;
+    for (size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(got[i].first, want[i].first);
+      EXPECT_TRUE(torch::allclose(got[i].second, want[i].second, 1e-5, 1e-6))
+          << settings << ": " << want[i].first;
+    }
+  }
+}
+
+// The kernel's moving average is that of the host. The other tensors are left to it.
+TEST(OptimiserOnGpu, TheKernelAverages) {
+  for (const char* settings : {"name = 'adamw'", "name = 'sgd'", "name = 'lamb'", "name = 'muon'"}) {
+    const auto there = drawn(settings), here = drawn(settings);
+    const Emulated emulated;
+    const auto state_of = [](const Optimiser& optimiser, double buffer) {
+      NamedTensors state;
+      for (const torch::Tensor& p : optimiser.parameters())
+        state.emplace_back(std::to_string(state.size()), p);
+      state.emplace_back("buffer", torch::full({3}, buffer));
+      return state;
+    };
+    Ema average_there({.decay = 0.9, .warmup = true}, state_of(*there, 1)),
+        average_here({.decay = 0.9, .warmup = true}, state_of(*here, 1));
+    for (uint64_t step = 2; step < 6; ++step) {
+      draw_gradients(*there, step), draw_gradients(*here, step);
+      const torch::Tensor scale = torch::full({}, step == 3 ? HUGE_VAL : 0.75), finite = scale.isfinite();
+      AveragingThere averaging = average_there.begin_there(state_of(*there, 2), finite);
+      there->step_there(0.01, scale, 1, &averaging);
+      const auto taken = std::count_if(averaging.pairs.begin(), averaging.pairs.end(),
+                                       [](const auto& pair) { return !pair.first.defined(); });
+      EXPECT_EQ(taken, std::string(settings).find("muon") == std::string::npos ? 4 : 2) << settings;
+      Ema::finish_there(averaging, finite);
+      if (step == 3) continue;
+      here->step(0.01, 0.75), average_here.update(state_of(*here, 2));
+    }
+    for (size_t i = 0; i < average_here.tensors().size(); ++i)
+      EXPECT_TRUE(
+          torch::allclose(average_there.tensors()[i].second, average_here.tensors()[i].second, 1e-5, 1e-6))
+          << settings << ", tensor " << i;
   }
 }
 

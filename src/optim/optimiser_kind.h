@@ -44,6 +44,10 @@ OptimiserKind optimiser_kind(const char* name, const Config& defaults = {}) {
 void check_setting(const std::string& where, const char* key, double value, double low, double below);
 void check_betas(const std::string& where, const std::vector<double>& betas);
 
+// Returns the numbers of a kernel's step with two moments and their bias corrections.
+kernels::gpu::OptimiserStep moments_step(kernels::gpu::OptimiserRule rule, double beta1, double beta2,
+                                         double eps);
+
 OptimiserKind adamw();  // optimiser_adam.cpp
 OptimiserKind adam();   // optimiser_adam.cpp
 OptimiserKind lamb();   // optimiser_lamb.cpp

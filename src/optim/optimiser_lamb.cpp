@@ -64,6 +64,27 @@ class Lamb final : public Optimiser {
     return gradient_scale / std::max(norm / config_.max_grad_norm, 1.0);
   }
 
+  torch::Tensor rescale_there(const Slots& slots, const torch::Tensor& gradient_scale) const override {
+    if (config_.max_grad_norm == 0) return gradient_scale;
+    std::vector<torch::Tensor> gradients;
+    for (const Slot* slot : slots) gradients.push_back(slot->gradient);
+    const torch::Tensor norm = gradient_norm_there(gradients, 2) * gradient_scale.abs();
+    return (gradient_scale / (norm / config_.max_grad_norm).clamp_min(1)).to(torch::kFloat32);
+  }
+
+  kernels::gpu::OptimiserStep kernel_step() const override {
+    auto step = moments_step(kernels::gpu::OptimiserRule::lamb, beta1(), beta2(), config_.eps);
+    step.rest1 = static_cast<float>(beta3()), step.clips_trust = config_.trust_clip;
+    if (!config_.bias_correction) step.log_beta1 = step.log_beta2 = -HUGE_VALF;
+    return step;
+  }
+
+  void fill(kernels::gpu::OptimiserTensor& row, const Slot& slot) const override {
+    (config_.decoupled_decay ? row.decay : row.l2) =
+        static_cast<float>((config_.decoupled_decay ? slot.lr_scale : 1) * slot.first_decay);
+    row.adapts = adapts(slot);
+  }
+
   void update_tensors(const Slots& slots, double lr, double gradient_scale) override {
     for (const Slot* slot : slots) {
       torch::Tensor p = slot->parameter.detach(), m = slot->state[0], v = slot->state[1];

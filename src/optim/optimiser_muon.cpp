@@ -121,8 +121,16 @@ class Muon final : public Adam<true> {
     });
   }
 
-  bool has_kernel(const Slot& slot) const override {
-    return slot.state_names.front() != kMean && Adam::has_kernel(slot);
+  // The matrices by tensor operations, as update_tensors() does, with factors of zero in a step that is skipped.
+  void update_there(const Slots& slots, double lr, double decay_factor, const torch::Tensor& scale,
+                    AveragingThere* averaging) override {
+    const auto [matrices, others] = split(slots);
+    const torch::Tensor finite = scale.isfinite(), counts = finite.to(torch::kFloat32);
+    for (const Slot* slot : matrices) {
+      const torch::Tensor g = torch::where(finite, slot->gradient * scale, 0.0f);
+      update_matrix(*slot, lr, g, counts);
+    }
+    if (!others.empty()) Adam::update_there(others, lr, decay_factor, scale, averaging);
   }
 
   static std::pair<Slots, Slots> split(const Slots& slots) {
@@ -132,16 +140,27 @@ class Muon final : public Adam<true> {
   }
 
   void update_matrix(const Slot& slot, double lr, double gradient_scale) const {
+    update_matrix(slot, lr, gradient_scale == 1 ? slot.gradient : slot.gradient * gradient_scale, {});
+  }
+  // `counts`: [] float32 on the device, 1 or, for no change, 0; undefined: 1.
+  void update_matrix(const Slot& slot, double lr, const torch::Tensor& g, const torch::Tensor& counts) const {
     const double rate = lr * slot.lr_scale, rest = 1 - config_.momentum;
     torch::Tensor p = slot.parameter.detach(), mean = slot.state[0];
-    const torch::Tensor g = gradient_scale == 1 ? slot.gradient : slot.gradient * gradient_scale;
-    mean.lerp_(g, rest);
+    if (counts.defined())
+      mean.lerp_(g, counts * rest);
+    else
+      mean.lerp_(g, rest);
     const torch::Tensor u = (config_.nesterov ? g.lerp(mean, config_.momentum) : mean).flatten(1);
     const auto rows = static_cast<double>(u.size(0)), columns = static_cast<double>(u.size(1));
     const double scale = config_.scale == StepScale::adamw ? 0.2 * std::sqrt(std::max(rows, columns))
                                                            : std::sqrt(std::max(1.0, rows / columns));
-    p.mul_(1 - rate * slot.weight_decay);
-    p.add_(orthogonal(u, config_.iterations).view(p.sizes()), -rate * scale);
+    const torch::Tensor step = orthogonal(u, config_.iterations).view(p.sizes());
+    if (counts.defined()) {
+      p.mul_(1 - counts * (rate * slot.weight_decay)).sub_(step * (counts * (rate * scale)));
+    } else {
+      p.mul_(1 - rate * slot.weight_decay);
+      p.add_(step, -rate * scale);
+    }
   }
 
   MuonConfig config_;

@@ -70,7 +70,18 @@ class Sgd : public Optimiser {
   virtual bool adapts(const Slot&) const { return false; }
   virtual double trust(const Slot&, double /*length*/, double /*gradient*/, double /*lr*/) const { return 1; }
 
+  kernels::gpu::OptimiserStep kernel_step() const override {
+    kernels::gpu::OptimiserStep step;
+    step.rule = kernels::gpu::OptimiserRule::sgd, step.nesterov = config_.nesterov;
+    step.beta1 = static_cast<float>(config_.momentum), step.rest1 = static_cast<float>(1 - config_.dampening);
+    return step;
+  }
+
  private:
+  void fill(kernels::gpu::OptimiserTensor& row, const Slot& slot) const override {
+    row.l2 = static_cast<float>(slot.first_decay), row.adapts = adapts(slot);
+  }
+
   void update_tensors(const Slots& slots, double lr, double gradient_scale) override {
     for (const Slot* slot : slots) {
       torch::Tensor p = slot->parameter.detach(), g = slot->gradient * gradient_scale;
@@ -149,6 +160,12 @@ class Lars final : public Sgd {
     if (length > 0 && gradient > 0)
       ratio = config_.trust_coeff * length / (gradient + length * slot.weight_decay + config_.eps);
     return config_.trust_clip && lr > 0 ? std::min(ratio / lr, 1.0) : ratio;
+  }
+  kernels::gpu::OptimiserStep kernel_step() const override {
+    kernels::gpu::OptimiserStep step = Sgd::kernel_step();
+    step.rule = kernels::gpu::OptimiserRule::lars, step.clips_trust = config_.trust_clip;
+    step.trust = static_cast<float>(config_.trust_coeff), step.trust_eps = static_cast<float>(config_.eps);
+    return step;
   }
 
   LarsConfig config_;

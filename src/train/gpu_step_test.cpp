@@ -68,19 +68,22 @@ class GpuStepTest : public TemporaryFolder {
 };
 
 TEST_F(GpuStepTest, ATrainerReadsNothingBackBetweenItsLines) {
-  const std::vector<std::string> settings = {"train.epochs=1", "train.log_every=100"};
-  run_training(tiny("composed", settings));
-  const Emulated emulated;
-  {
-    const Dispatches dispatches;
-    run_training(tiny("kernels", settings));
-    ASSERT_EQ(Dispatches::counts().steps.size(), 7u);
-    for (const int reads : Dispatches::counts().steps) EXPECT_EQ(reads, 0);
+  for (const std::string name : {"adamw", "lamb", "lars", "muon", "sgd"}) {
+    const std::vector<std::string> settings = {"train.epochs=1", "train.log_every=100",
+                                               "optimiser.name='" + name + "'"};
+    run_training(tiny("composed " + name, settings));
+    const Emulated emulated;
+    {
+      const Dispatches dispatches;
+      run_training(tiny("kernels " + name, settings));
+      ASSERT_EQ(Dispatches::counts().steps.size(), 7u) << name;
+      for (const int reads : Dispatches::counts().steps) EXPECT_EQ(reads, 0) << name;
+    }
+    EXPECT_NEAR(last_loss("kernels " + name), last_loss("composed " + name), 1e-3) << name;
+    // A second run gives the same bits.
+    run_training(tiny("again " + name, settings));
+    expect_same_weights(path("kernels " + name), path("again " + name));
   }
-  EXPECT_NEAR(last_loss("kernels"), last_loss("composed"), 1e-3);
-  // A second run gives the same bits.
-  run_training(tiny("again", settings));
-  expect_same_weights(path("kernels"), path("again"));
 }
 
 TEST_F(GpuStepTest, SkippedStepsAreCountedTwoStepsLater) {

@@ -48,10 +48,13 @@ void Trainer::finish_there(const models::TrainingStep& step, const StepMeans& me
   const torch::Tensor finite = clipped.scale.isfinite();
   for (size_t i = 0; i < before.size(); ++i) running[i].copy_(torch::where(finite, running[i], before[i]));
   progress_.learning_rate = optimisation_.schedule->rate(state_.step);
+  AveragingThere averaging;
+  if (optimisation_.ema) averaging = optimisation_.ema->begin_there(model_.state, finite);
   optimisation_.optimiser->step_there(progress_.learning_rate, clipped.scale,
-                                      optimisation_.schedule->decay_factor(state_.step));
+                                      optimisation_.schedule->decay_factor(state_.step),
+                                      optimisation_.ema ? &averaging : nullptr);
   task_.after_step(step);  // a momentum teacher follows before it is averaged
-  if (optimisation_.ema) optimisation_.ema->update_there(model_.state, finite);
+  if (optimisation_.ema) Ema::finish_there(averaging, finite);
   meter_.add(means, clipped.norm, finite);
   optimisation_.optimiser->zero_grad();
   ++state_.step;

@@ -47,7 +47,7 @@ const std::map<std::string, Layer> kLayers = {
 // The rooms of each hall, and the siblings that a room may include in addition to `base`.
 const std::map<std::string, std::vector<std::string>> kSiblings = {
     {"io/files", {}}, {"io/images", {"files"}}, {"io/weights", {"files"}}, {"io/onnx", {"files"}},
-    {"kernels/gpu", {}}, {"kernels/activation", {"gpu"}}, {"kernels/adam", {"gpu"}}, {"kernels/norm", {"gpu"}},
+    {"kernels/gpu", {}}, {"kernels/activation", {"gpu"}}, {"kernels/optimiser", {"gpu"}}, {"kernels/norm", {"gpu"}},
     {"kernels/patches", {"gpu"}}, {"kernels/residual", {"gpu"}}, {"kernels/rotate", {"gpu"}},
     {"kernels/attention", {"gpu"}}, {"kernels/bi_wkv", {}}, {"kernels/cached_attention", {"gpu"}}, {"kernels/depthwise", {}}, {"kernels/linear", {}},
     {"kernels/mlstm", {"gpu"}}, {"kernels/mlstm_mixer", {"mlstm", "gpu"}}, {"kernels/nms", {}}, {"kernels/paste_mask", {}},

@@ -151,28 +151,42 @@ struct ActivationBackward {
   RowsOut dx, dgate;  // dgate if there is a gate
 };
 
-// One step of Adam or AdamW over many tensors of floats, in the order of optim/optimiser_adam.h.
-struct AdamTensor {
+// One step of an optimiser over many tensors of floats, as in optim/optimiser_adam.h, optimiser_sgd.cpp (SGD and LARS) and
+// optimiser_lamb.cpp.
+enum class OptimiserRule : int32_t { none, adam, sgd, lars, lamb };
+struct OptimiserTensor {
   float* p;
   const float* g;
-  float *m, *v;
+  float *m, *v;    // moments; m is SGD's buffer, or null without momentum
   float* largest;  // AMSGrad's largest v, or null
-  uint16_t* half;  // the new p in bfloat16, or null
   float* average;  // a moving average of p, or null
   int64_t count;
-  int64_t first;           // blocks of kAdamBlock numbers before this tensor
-  float rate, decay, l2;   // step size lr rate;  p <- p - lr decay p;  g <- g + l2 p
-  float correction, root;  // as in AdamStep, for a count of updates of its own; 0: the call's
+  int64_t first;          // blocks of kOptimiserBlock numbers before this tensor
+  int64_t slot;           // its place in the step's counts
+  float rate, decay, l2;  // step size lr rate;  p <- p - lr decay p;  l2 p is added to g, or to LAMB's update
+  float updates;          // its own count of updates, with this one; 0: the step's
+  int32_t adapts;         // 1: with a trust ratio
+  int32_t reserved;
 };
-constexpr int64_t kAdamBlock = 2048;
-struct AdamStep {
-  const AdamTensor* tensors = nullptr;  // on the device: equal in every step if gradients keep their memory
+constexpr int64_t kOptimiserBlock = 2048;
+struct OptimiserStep {
+  OptimiserRule rule = OptimiserRule::none;
+  const OptimiserTensor* tensors =
+      nullptr;  // on the device: equal in every step if gradients keep their memory
   int64_t count = 0, blocks = 0;
   float lr = 0, decay_factor = 1;  // decay_factor: of decay and l2
-  float correction = 1, root = 1;  // 1 / (1 - beta1^t), sqrt(1 - beta2^t)
-  // rest: 1 - decay, which floats would round.
-  float beta1 = 0, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0, average_decay = 0, average_rest = 0;
+  float updates = 1;               // this update's number
+  const double* counts =
+      nullptr;  // the updates of all slots on the device, instead of those of the host; or null
+  // Decays of the moments and the factors of g and g^2, which floats would round; beta1 is SGD's momentum.
+  float beta1 = 0, rest1 = 0, beta2 = 0, rest2 = 0, eps = 0;
+  float log_beta1 = 0, log_beta2 = 0;  // bias corrections are 1 - beta^t; -infinity: none
+  int32_t nesterov = 0, clips_trust = 0;
+  float trust = 1, trust_eps = 0;
   const float* scale = nullptr;  // factor of gradients, on the device; not finite: nothing changes
+  const float* share = nullptr;  // average <- average + share (p - average), on the device
+  // Rules with a trust ratio: workspace of 2 numbers a block, then one a tensor.
+  float* sums = nullptr;
 };
 
 // The inputs of an mLSTM mixer's cell (kernels/mlstm_mixer/mlstm_mixer.h): a = silu(conv(x)), q and k by blocks of 4

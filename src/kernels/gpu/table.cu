@@ -47,7 +47,7 @@ extern "C" __attribute__((visibility("default"))) const tessera::kernels::gpu::T
                               cached_attention_forms(),
                               activation_forms(),
                               activation_backward_forms(),
-                              adam_forms(),
+                              optimiser_forms(),
                               mixer_inputs_forms(),
                               mixer_inputs_backward_forms(),
                               mlstm_forms(),

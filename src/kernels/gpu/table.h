@@ -56,7 +56,7 @@ struct Table {
   Forms<CachedAttention> cached_attention;
   Forms<ActivationForward> activation;
   Forms<ActivationBackward> activation_backward;
-  Forms<AdamStep> adam;
+  Forms<OptimiserStep> optimiser;
   Forms<MixerInputs> mixer_inputs;
   Forms<MixerInputsBackward> mixer_inputs_backward;
   Forms<MlstmCell> mlstm;
@@ -71,14 +71,14 @@ struct Table {
     visitor("attention", attention), visitor("attention backward", attention_backward);
     visitor("cached attention", cached_attention);
     visitor("activation", activation), visitor("activation backward", activation_backward);
-    visitor("adam", adam);
+    visitor("optimiser", optimiser);
     visitor("mixer inputs", mixer_inputs), visitor("mixer inputs backward", mixer_inputs_backward);
     visitor("mlstm", mlstm), visitor("mlstm states", mlstm_states);
     visitor("mlstm backward", mlstm_backward);
   }
 };
 // Raised by a change of meaning; kTableLayout changes with the sizes by itself.
-constexpr int32_t kTableVersion = 6;
+constexpr int32_t kTableVersion = 7;
 template <class... Part>
 constexpr int32_t sizes_of() {
   uint32_t mixed = 0;
@@ -88,7 +88,7 @@ constexpr int32_t sizes_of() {
 constexpr int32_t kTableLayout =
     sizes_of<Table, NormForward, NormBackward, ResidualForward, ResidualBackward, PatchRows, Rotation,
              AttentionForward, AttentionBackward, CachedAttention, ActivationForward, ActivationBackward,
-             AdamTensor, AdamStep, MixerInputs, MixerInputsBackward, MlstmCell, MlstmStates,
+             OptimiserTensor, OptimiserStep, MixerInputs, MixerInputsBackward, MlstmCell, MlstmStates,
              MlstmGradients>();
 
 // The forms of each operator, from its .cu file.
@@ -103,7 +103,7 @@ Forms<AttentionBackward> attention_backward_forms();
 Forms<CachedAttention> cached_attention_forms();
 Forms<ActivationForward> activation_forms();
 Forms<ActivationBackward> activation_backward_forms();
-Forms<AdamStep> adam_forms();
+Forms<OptimiserStep> optimiser_forms();
 Forms<MixerInputs> mixer_inputs_forms();
 Forms<MixerInputsBackward> mixer_inputs_backward_forms();
 Forms<MlstmCell> mlstm_forms();
