@@ -211,6 +211,20 @@ torch::Tensor after_activation(const torch::Tensor& hidden, MlpForm form) {
 
 }  // namespace
 
+namespace {
+
+// Returns the MLP with GELU by tanh in products of a GPU, or none.
+std::optional<torch::Tensor> in_products(const LinearImpl& first, const LinearImpl& last,
+                                         const DeferredNorm& in, const Epilogue& epilogue) {
+  if (first.quantised() || last.quantised()) return {};
+  const auto [x, norm] = first.seen(in);
+  return ops::gelu_mlp_in_products(x, norm, {first.weight, first.bias},
+                                   {.weight = last.weight, .bias = last.bias, .scale = epilogue.scale},
+                                   epilogue.residual);
+}
+
+}  // namespace
+
 torch::Tensor AnyMlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogue) {
   if (const LayerDivision* const division = division_of_mlp(*fc2_))
     return divided_mlp(x, *fc2_, *division, epilogue, [&](const torch::Tensor& in, const Share& channels) {
@@ -218,7 +232,10 @@ torch::Tensor AnyMlpImpl::forward(const DeferredNorm& x, const Epilogue& epilogu
       return after_activation(product(in, rows_of(fc1_->weight, fc1_->bias, channels, groups)), kind_);
     });
   if (kind_ == MlpForm::gelu) return fc2_->forward(fc1_->forward_gelu(x), epilogue);
-  if (kind_ == MlpForm::gelu_tanh) return fc2_->forward(fc1_->forward_gelu_tanh(x), epilogue);
+  if (kind_ == MlpForm::gelu_tanh) {
+    if (const auto y = in_products(*fc1_, *fc2_, x, epilogue)) return *y;
+    return fc2_->forward(fc1_->forward_gelu_tanh(x), epilogue);
+  }
   return fc2_->forward(after_activation(fc1_->forward(x), kind_), epilogue);
 }
 

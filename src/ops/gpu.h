@@ -50,6 +50,7 @@ std::optional<GpuPlace> product_place(const torch::Tensor& x, const LinearParame
 struct GpuLinear {
   torch::Tensor bias = {}, scale = {}, residual = {};  // [out], [out], [..., out]
   bool gelu_tanh = false;
+  torch::Tensor before = {};  // [..., in]: x is its GELU by tanh, and the gradient goes to it
 };
 torch::Tensor linear_on_gpu(const GpuPlace& place, const torch::Tensor& x, const torch::Tensor& weight,
                             const GpuLinear& rest);

@@ -10,6 +10,7 @@
 #include "ops/torch.h"
 
 #include <memory>
+#include <optional>
 
 #include "kernels/gpu/calls.h"
 #include "kernels/linear/linear.h"
@@ -47,6 +48,12 @@ class LinearCache {
 // residual the result is float, or bfloat16 if the arithmetic is bfloat16 or int8 (see fused_arithmetic).
 torch::Tensor linear(const torch::Tensor& x, const LinearParameters& parameters,
                      const torch::Tensor& residual, LinearCache& cache, const NormParameters& norm = {});
+
+// Returns last(gelu(first norm(x))) + residual with GELU by tanh for training by products of a GPU (kernels/gpu/products.h): GELU and
+// its gradient are in the products. Without such a GPU or gradients, or for quantised layers, returns none.
+std::optional<torch::Tensor> gelu_mlp_in_products(const torch::Tensor& x, const NormParameters& norm,
+                                                  const LinearParameters& first, const LinearParameters& last,
+                                                  const torch::Tensor& residual);
 
 // The definition in ATen operations, without norm and casts.
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& parameters,

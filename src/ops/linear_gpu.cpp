@@ -1,7 +1,8 @@
 // Linear layers on a GPU by cuBLASLt (kernels/gpu/products.h): bias, GELU by tanh, LayerScale and the residual sum in the product,
-// and the gradient of the bias in that of the weights.
+// the gradient of the bias in that of the weights, and GELU's slope in the gradient of its result.
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "kernels/gpu/products.h"
@@ -32,6 +33,8 @@ struct Steps {
   torch::Tensor bias = {}, added = {};  // [columns], [rows, columns]
   bool gelu_tanh = false;
   torch::Tensor sums = {};  // output [rows]: sums of a
+  torch::Tensor before =
+      {};  // [rows, columns]: with gelu_tanh output, GELU's input; else the result is times its slope there
 };
 
 // Computes a product for which the library has no algorithm.
@@ -39,6 +42,9 @@ torch::Tensor composed(const Factor& a, const Factor& b, const Steps& steps) {
   torch::Tensor y = torch::matmul(a.view(), b.view()).to(torch::kFloat32);
   if (steps.bias.defined()) y = y + steps.bias;
   if (steps.added.defined()) y = y + steps.added;
+  if (steps.before.defined() && !steps.gelu_tanh)
+    return at::gelu_backward(y, steps.before.to(y.dtype()), "tanh");
+  if (steps.before.defined()) steps.before.copy_(y);
   return steps.gelu_tanh ? torch::gelu(y, "tanh") : y;
 }
 
@@ -53,7 +59,8 @@ torch::Tensor product(const GpuPlace& place, const Factor& a, const Factor& b, t
   call.a = a.described(), call.b = b.described(), call.result = rows_to(y);
   if (steps.added.defined()) call.added = rows_of(steps.added).rows;
   if (steps.bias.defined()) call.bias = steps.bias.const_data_ptr();
-  call.gelu_tanh = steps.gelu_tanh;
+  call.gelu_tanh = steps.gelu_tanh, call.gelu_gradient = steps.before.defined() && !steps.gelu_tanh;
+  if (steps.before.defined()) call.before = steps.before.mutable_data_ptr();
   if (steps.sums.defined()) call.sums_of_a = steps.sums.mutable_data_ptr();
   const auto begin = reinterpret_cast<uintptr_t>(room.mutable_data_ptr());
   call.workspace = static_cast<char*>(room.mutable_data_ptr()) + (kBoundary - begin % kBoundary) % kBoundary;
@@ -84,8 +91,9 @@ torch::Tensor half_weight(const torch::Tensor& weight, const torch::Tensor& scal
 }
 
 // Computes residual + scale (x W^T + b) in rows, or its GELU, from x and the scaled W in bfloat16.
+// `before`: gets GELU's input.
 torch::Tensor forward_product(const GpuPlace& place, const torch::Tensor& rows, const torch::Tensor& half,
-                              const GpuLinear& p) {
+                              const GpuLinear& p, const torch::Tensor& before = {}) {
   const auto type = p.residual.defined() ? p.residual.scalar_type() : torch::kBFloat16;
   Steps steps;
   if (p.bias.defined()) {
@@ -93,7 +101,7 @@ torch::Tensor forward_product(const GpuPlace& place, const torch::Tensor& rows, 
     steps.bias = aligned((p.scale.defined() ? bias * p.scale.detach() : bias).to(type));
   }
   if (p.residual.defined()) steps.added = aligned(p.residual.detach().reshape({-1, half.size(0)}));
-  steps.gelu_tanh = p.gelu_tanh;
+  steps.gelu_tanh = p.gelu_tanh, steps.before = before;
   return product(place, {rows}, {half, /*transposed=*/true}, type, steps);
 }
 
@@ -123,20 +131,27 @@ ParameterGradients parameter_gradients(const GpuPlace& place, const torch::Tenso
   return d;
 }
 
+// Returns {y}, or with GELU {its input, y}: gradients go to the input (GpuLinear::before of the next layer).
 struct GpuLinearNode : torch::autograd::Function<GpuLinearNode> {
-  static torch::Tensor forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
-                               const torch::Tensor& weight, const Optional& bias, const Optional& scale,
-                               const Optional& residual, const GpuPlace& place) {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const torch::Tensor& x,
+                                                const torch::Tensor& weight, const Optional& bias,
+                                                const Optional& scale, const Optional& residual,
+                                                const Optional& before, bool gelu, const GpuPlace& place) {
     const GpuLinear p{bias.value_or(torch::Tensor()), scale.value_or(torch::Tensor()),
-                      residual.value_or(torch::Tensor())};
+                      residual.value_or(torch::Tensor()), gelu};
     const torch::Tensor half = half_weight(weight, p.scale);
     const bool trained =
         weight.requires_grad() || (bias && bias->requires_grad()) || (scale && scale->requires_grad());
     const torch::Tensor rows = half_rows(x);
-    ctx->save_for_backward({trained ? rows : torch::Tensor(), half, weight, p.bias, p.scale});
+    ctx->save_for_backward({trained ? rows : torch::Tensor(), half, weight, p.bias, p.scale,
+                            before ? half_rows(*before) : torch::Tensor()});
     ctx->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
     ctx->saved_data["residual"] = residual.has_value();
-    return shaped_as(x, forward_product(place, rows, half, p));
+    if (!gelu) return {shaped_as(x, forward_product(place, rows, half, p))};
+    const torch::Tensor input = torch::empty({rows.size(0), half.size(0)}, rows.options());
+    const torch::Tensor y = shaped_as(x, forward_product(place, rows, half, p, input));
+    ctx->mark_non_differentiable({y});
+    return {shaped_as(x, input), y};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
@@ -144,11 +159,13 @@ struct GpuLinearNode : torch::autograd::Function<GpuLinearNode> {
     check_first_derivative("linear");
     const auto saved = ctx->get_saved_variables();
     const torch::Tensor &rows = saved[0], &half = saved[1], &weight = saved[2], &bias = saved[3],
-                        &scale = saved[4];
+                        &scale = saved[4], &before = saved[5];
     const torch::Tensor dy = half_rows(gradients[0]);
     const GpuPlace place = *gpu_place(dy);
-    torch::Tensor dx;
-    if (ctx->needs_input_grad(0))
+    torch::Tensor dx, dbefore;
+    if (before.defined())
+      dbefore = shaped_as(gradients[0], product(place, {dy}, {half}, torch::kBFloat16, {.before = before}));
+    else if (ctx->needs_input_grad(0))
       dx = shaped_as(gradients[0], product(place, {dy}, {half}, torch::kBFloat16))
                .to(static_cast<torch::ScalarType>(ctx->saved_data["type"].toInt()));
     ParameterGradients d;
@@ -157,12 +174,30 @@ struct GpuLinearNode : torch::autograd::Function<GpuLinearNode> {
       return gradient.defined() && like.defined() ? gradient.to(like.scalar_type()) : torch::Tensor();
     };
     const torch::Tensor dresidual = ctx->saved_data["residual"].toBool() ? gradients[0] : torch::Tensor();
-    return {dx, as(d.weight, weight), as(d.bias, bias), as(d.scale, scale), dresidual, {}};
+    return {dx, as(d.weight, weight), as(d.bias, bias), as(d.scale, scale), dresidual, dbefore, {}, {}};
   }
 };
 
+// Runs the node, with GELU or without.
+torch::autograd::variable_list recorded(const GpuPlace& place, const torch::Tensor& x,
+                                        const torch::Tensor& weight, const GpuLinear& p) {
+  const auto given = [](const torch::Tensor& t) { return t.defined() ? Optional(t) : std::nullopt; };
+  return GpuLinearNode::apply(x, weight, given(p.bias), given(p.scale), given(p.residual), given(p.before),
+                              p.gelu_tanh, place);
+}
+
 bool in_product_type(const torch::Tensor& t) {
   return !t.defined() || t.scalar_type() == torch::kFloat32 || t.scalar_type() == torch::kBFloat16;
+}
+
+// True if products take the layer for an input of `width` numbers a row.
+bool products_take(const LinearParameters& p, int64_t width) {
+  constexpr int64_t kOfBoundary = 8;  // numbers in 16 bytes
+  if (p.weight.dim() != 2 || width != p.weight.size(1) || width % kOfBoundary != 0 ||
+      p.weight.size(0) % kOfBoundary != 0 || p.weight_log_step.defined() || p.input_log_step.defined())
+    return false;
+  const auto all = {&p.weight, &p.gate, &p.bias, &p.scale};
+  return std::all_of(all.begin(), all.end(), [](const torch::Tensor* t) { return in_product_type(*t); });
 }
 
 }  // namespace
@@ -171,28 +206,37 @@ std::optional<GpuPlace> product_place(const torch::Tensor& x, const LinearParame
                                       const torch::Tensor& residual) {
   if (!kernels::gpu::products_in_use() || x.dim() == 0 || inference_settings().int8) return {};
   const auto place = gpu_place(x);
-  if (!place || place->output != torch::kBFloat16 || p.weight.dim() != 2 || x.size(-1) != p.weight.size(1))
+  if (!place || place->output != torch::kBFloat16 || !products_take(p, x.size(-1)) ||
+      !in_product_type(residual) ||
+      (residual.defined() && residual.numel() != x.numel() / x.size(-1) * p.weight.size(0)))
     return {};
-  constexpr int64_t kOfBoundary = 8;  // numbers in 16 bytes
-  const int64_t in = p.weight.size(1), out = p.weight.size(0);
-  if (in % kOfBoundary != 0 || out % kOfBoundary != 0 || p.weight_log_step.defined() ||
-      p.input_log_step.defined() || (residual.defined() && residual.numel() != x.numel() / in * out))
-    return {};
-  for (const torch::Tensor* each : {&p.weight, &p.gate, &p.bias, &p.scale, &residual})
-    if (!in_product_type(*each)) return {};
   return place;
 }
 
 torch::Tensor linear_on_gpu(const GpuPlace& place, const torch::Tensor& x, const torch::Tensor& weight,
                             const GpuLinear& p) {
   const auto requires_grad = [](const torch::Tensor& t) { return t.defined() && t.requires_grad(); };
-  const bool recorded =
+  const bool gradients =
       torch::GradMode::is_enabled() && (requires_grad(x) || requires_grad(weight) || requires_grad(p.bias) ||
                                         requires_grad(p.scale) || requires_grad(p.residual));
-  if (!recorded) return shaped_as(x, forward_product(place, half_rows(x), half_weight(weight, p.scale), p));
+  if (!gradients) return shaped_as(x, forward_product(place, half_rows(x), half_weight(weight, p.scale), p));
   check(!p.gelu_tanh, "linear: GELU in the product has no gradient");
-  const auto given = [](const torch::Tensor& t) { return t.defined() ? Optional(t) : std::nullopt; };
-  return GpuLinearNode::apply(x, weight, given(p.bias), given(p.scale), given(p.residual), place);
+  return recorded(place, x, weight, p)[0];
+}
+
+std::optional<torch::Tensor> gelu_mlp_in_products(const torch::Tensor& x, const NormParameters& norm,
+                                                  const LinearParameters& first, const LinearParameters& last,
+                                                  const torch::Tensor& residual) {
+  if (!gradients_wanted()) return {};
+  const auto place = product_place(x, first, {});
+  if (!place || !products_take(last, first.weight.size(0)) || !in_product_type(residual)) return {};
+  const auto hidden = recorded(*place, norm.defined() ? ops::norm(x, norm) : x, first.weight,
+                               {.bias = first.bias, .gelu_tanh = true});
+  GpuLinear rest{.bias = last.bias, .before = hidden[0]};
+  const bool one_product = residual.defined() ? !of_each_sample(last.scale) : !last.scale.defined();
+  if (one_product) rest.scale = last.scale, rest.residual = residual;
+  const torch::Tensor y = recorded(*place, hidden[1], last.weight, rest)[0];
+  return one_product ? y : add_scaled(residual, y, last.scale);
 }
 
 }  // namespace tessera::ops

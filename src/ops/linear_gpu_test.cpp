@@ -152,6 +152,97 @@ TEST(GpuProducts, RefusedEpiloguesAreComposed) {
     }
 }
 
+// An MLP of 3 samples of 5 tokens, 24 -> 40 -> 16 channels.
+struct Mlp {
+  explicit Mlp(const Case& c) : first({.norm = c.norm}), last(c) {
+    const auto draw = [](at::IntArrayRef shape, double size = 1) {
+      return (torch::randn(shape) * size).to(torch::kBFloat16).to(torch::kFloat32).requires_grad_();
+    };
+    last.p.weight = draw({16, 40}, 0.3);
+    if (c.bias) last.p.bias = draw({16});
+    if (c.scale) last.p.scale = c.of_samples ? draw({3, 16}) : draw({16});
+    if (c.residual != torch::ScalarType::Undefined) last.residual = draw({3, 5, 16});
+    first.p.activation = Activation::gelu_tanh;
+  }
+  std::vector<Tensor> inputs() const {
+    std::vector<Tensor> all = first.inputs();
+    for (const Tensor& t : {last.p.weight, last.p.bias, last.p.scale, last.residual})
+      if (t.defined()) all.push_back(t);
+    return all;
+  }
+  std::optional<Tensor> computed() const {
+    const Tensor residual = last.residual.defined() ? last.residual.to(last.of.residual) : last.residual;
+    return gelu_mlp_in_products(first.x, first.norm, first.p, last.p, residual);
+  }
+  Tensor exact() {
+    last.x = first.exact(), last.norm = {};
+    return last.exact();
+  }
+  Layer first, last;
+};
+const Case kLastCases[] = {
+    {},
+    {.bias = false, .norm = true},
+    {.scale = true, .residual = torch::kFloat32},
+    {.scale = true, .of_samples = true, .norm = true, .residual = torch::kFloat32},
+    {.residual = torch::kBFloat16},
+};
+
+// Two products forward, and four of gradients. GELU has no pass of its own.
+TEST(GpuProducts, MlpsAreTheirFormula) {
+  for (const Case& c : kLastCases) {
+    SCOPED_TRACE(&c - kLastCases);
+    Mlp mlp(c);
+    const auto want = with_gradients(mlp.inputs(), [&] { return mlp.exact(); });
+    const StandIn library;
+    const HalfAutocast autocast;
+    const int64_t before = library.products();
+    const auto got = with_gradients(mlp.inputs(), [&] { return *mlp.computed(); });
+    EXPECT_EQ(library.products() - before, 6);
+    expect_close(got, want, kTolerance);
+    const torch::NoGradGuard no_grad;
+    EXPECT_FALSE(mlp.computed());
+    const InferenceScope follow({.gradients_follow = true});
+    EXPECT_TRUE(torch::equal(*mlp.computed(), got.back()));  // a pass that is recomputed
+  }
+}
+
+TEST(GpuProducts, MlpsWithRefusedEpiloguesAreComposed) {
+  for (const uint32_t refused : {160u, 164u, 192u})
+    for (const bool bias : {true, false}) {
+      Mlp mlp({.norm = true, .residual = torch::kFloat32});
+      if (!bias) mlp.first.p.bias.reset();
+      const auto want = with_gradients(mlp.inputs(), [&] { return mlp.exact(); });
+      const StandIn library;
+      const HalfAutocast autocast;
+      library.refuse(refused);
+      expect_close(with_gradients(mlp.inputs(), [&] { return *mlp.computed(); }), want, kTolerance);
+      library.refuse(refused, false);
+    }
+}
+
+TEST(GpuProducts, FrozenMlpsHaveGradientsOfTheirInputAlone) {
+  Mlp mlp({.residual = torch::kFloat32});
+  for (const Tensor& t : {mlp.first.p.weight, mlp.first.p.bias, mlp.last.p.weight, mlp.last.p.bias})
+    t.requires_grad_(false);
+  const auto want = with_gradients({mlp.first.x}, [&] { return mlp.exact(); });
+  const StandIn library;
+  const HalfAutocast autocast;
+  const int64_t before = library.products();
+  expect_close(with_gradients({mlp.first.x}, [&] { return *mlp.computed(); }), want, kTolerance);
+  EXPECT_EQ(library.products() - before, 4);
+}
+
+TEST(GpuProducts, OtherMlpsAreNotTaken) {
+  Mlp mlp({});
+  EXPECT_FALSE(mlp.computed());  // no library
+  const StandIn library;
+  EXPECT_FALSE(mlp.computed());  // floats without autocast
+  const HalfAutocast autocast;
+  mlp.last.p.weight = torch::randn({10, 40}), mlp.last.p.bias.reset();
+  EXPECT_FALSE(mlp.computed());
+}
+
 TEST(GpuProducts, OtherLayersAreComposed) {
   const StandIn library;
   const LinearParameters fits{torch::randn({16, 24})}, narrow{torch::randn({10, 24})},

@@ -12,13 +12,23 @@ constexpr Status kSuccess = 0, kNotSupported = 15;
 constexpr int kComputeFloat32 = 68;
 enum Type : int { kFloat32 = 0, kBfloat16 = 14 };
 enum Operation : int32_t { kAsStored = 0, kTransposed = 1 };
-// After the product and the sum with C. Bias: a number a row of D. Bias gradient: sums over the columns of op(B).
-enum Epilogue : uint32_t { kNoEpilogue = 1, kBias = 4, kGeluTanh = 32, kBiasGradientOfB = 512 };
+// After the product and the sum with C. Bias: a number a row of D. Bias gradient: sums over the columns of op(B). Stored: with the
+// activation's input to, or for its gradient from, an additional matrix.
+enum Epilogue : uint32_t {
+  kNoEpilogue = 1,
+  kBias = 4,
+  kGeluTanh = 32,
+  kStored = 128,
+  kGeluGradient = 64 | kStored,
+  kBiasGradientOfB = 512
+};
 enum DescriptionAttribute : int {
   kOperationOfA = 3,      // int32_t
   kOperationOfB = 4,      // int32_t
   kEpilogueOfResult = 7,  // uint32_t
   kBiasPointer = 8,       // void*, of D's type
+  kStoredPointer = 11,    // void*, of D's type
+  kStoredStride = 12,     // int64_t, numbers between columns
 };
 enum PreferenceAttribute : int {
   kMostWorkspace = 1,  // uint64_t, bytes

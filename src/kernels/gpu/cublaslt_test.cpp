@@ -15,6 +15,11 @@ static_assert(is(kComputeFloat32, CUBLAS_COMPUTE_32F) && is(kFloat32, CUDA_R_32F
 static_assert(is(kAsStored, CUBLAS_OP_N) && is(kTransposed, CUBLAS_OP_T));
 static_assert(is(kNoEpilogue, CUBLASLT_EPILOGUE_DEFAULT) && is(kBias, CUBLASLT_EPILOGUE_BIAS));
 static_assert(is(kGeluTanh, CUBLASLT_EPILOGUE_GELU) && is(kGeluTanh | kBias, CUBLASLT_EPILOGUE_GELU_BIAS));
+static_assert(is(kGeluTanh | kStored, CUBLASLT_EPILOGUE_GELU_AUX) &&
+              is(kGeluTanh | kStored | kBias, CUBLASLT_EPILOGUE_GELU_AUX_BIAS) &&
+              is(kGeluGradient, CUBLASLT_EPILOGUE_DGELU));
+static_assert(is(kStoredPointer, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER) &&
+              is(kStoredStride, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD));
 static_assert(is(kBiasGradientOfB, CUBLASLT_EPILOGUE_BGRADB));
 static_assert(is(kOperationOfA, CUBLASLT_MATMUL_DESC_TRANSA) &&
               is(kOperationOfB, CUBLASLT_MATMUL_DESC_TRANSB));

@@ -15,7 +15,8 @@ struct Description {
   int compute, scale;
   int32_t of_a = 0, of_b = 0;
   uint32_t epilogue = 1;
-  char* bias = nullptr;
+  char *bias = nullptr, *stored = nullptr;
+  int64_t stored_stride = 0;
 };
 struct Layout {
   int type;
@@ -100,10 +101,14 @@ int check_shapes(const Description& of, const Layout& a, const Layout& b, const 
                      (d.type == kHalf || d.type == kFloat) && of.compute == 68 && of.scale == kFloat;
   return types ? 0 : kNotSupported;
 }
-int check_epilogue(const Description& of) {
-  const bool with_bias = of.epilogue == 4 || of.epilogue == 36 || of.epilogue == 512;
-  if (of.epilogue != 1 && of.epilogue != 32 && !with_bias) return kNotSupported;
+int check_epilogue(const Description& of, const Layout& d) {
+  const bool with_bias = of.epilogue == 4 || of.epilogue == 36 || of.epilogue == 164 || of.epilogue == 512;
+  const bool stored = of.epilogue == 160 || of.epilogue == 164 || of.epilogue == 192;
+  if (of.epilogue != 1 && of.epilogue != 32 && !with_bias && !stored) return kNotSupported;
   if (with_bias != (of.bias != nullptr)) return kInvalid;
+  if (stored && (!of.stored || of.stored_stride < static_cast<int64_t>(d.rows) || of.stored_stride % 8 != 0 ||
+                 d.type != kHalf || reinterpret_cast<uintptr_t>(of.stored) % 16 != 0))
+    return kInvalid;
   return refused.count(of.epilogue) ? kNotSupported : 0;
 }
 
@@ -118,6 +123,12 @@ Purpose purpose_of(const Description& of, const Layout& a, const Layout& b, cons
 
 double gelu_tanh(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+double gelu_tanh_slope(double x) {
+  const double root = std::sqrt(2 / 3.14159265358979323846);
+  const double t = std::tanh(root * (x + 0.044715 * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
 }
 
 struct Operands {
@@ -141,6 +152,9 @@ void compute(const Description& of, const Operands& x, const Layout& a, const La
       sum *= x.alpha;
       if (x.beta != 0) sum += x.beta * at(x.c, c, 0, i, j);
       if (of.epilogue & 4) sum += read(of.bias, d.type, static_cast<int64_t>(i));
+      const int64_t place = static_cast<int64_t>(j) * of.stored_stride + static_cast<int64_t>(i);
+      if (of.epilogue == 192) sum *= gelu_tanh_slope(read(of.stored, d.type, place));
+      if (of.epilogue == 160 || of.epilogue == 164) write(of.stored, d.type, place, sum);
       if (of.epilogue & 32) sum = gelu_tanh(sum);
       write(x.d, d.type, static_cast<int64_t>(j) * d.stride + static_cast<int64_t>(i), sum);
     }
@@ -195,6 +209,10 @@ int cublasLtMatmulDescSetAttribute(Description* to, int attribute, const void* v
       return assign(to->epilogue, value, bytes);
     case 8:
       return assign(to->bias, value, bytes);
+    case 11:
+      return assign(to->stored, value, bytes);
+    case 12:
+      return assign(to->stored_stride, value, bytes);
     default:
       return kInvalid;
   }
@@ -218,7 +236,7 @@ int cublasLtMatmulAlgoGetHeuristic(int* handle, Description* of, Layout* a, Layo
   if (!handles.count(handle) || most < 1) return kInvalid;
   *count = 0;
   if (const int status = check_shapes(*of, *a, *b, *c, *d)) return status;
-  if (const int status = check_epilogue(*of)) return status;
+  if (const int status = check_epilogue(*of, *d)) return status;
   if (preference->workspace < kWorkspace) return kNotSupported;
   for (const uint32_t alignment : preference->alignment)
     if (alignment < 16 || (alignment & (alignment - 1)) != 0) return kNotSupported;
@@ -233,7 +251,7 @@ int cublasLtMatmul(int* handle, Description* of, const float* alpha, const void*
                    size_t workspace_bytes, void*) {
   if (!handles.count(handle)) return kInvalid;
   if (const int status = check_shapes(*of, *layout_a, *layout_b, *layout_c, *layout_d)) return status;
-  if (const int status = check_epilogue(*of)) return status;
+  if (const int status = check_epilogue(*of, *layout_d)) return status;
   uint32_t alignment[4];
   for (int i = 0; i < 4; ++i) alignment[i] = static_cast<uint32_t>(algorithm->data[7] >> (27 - 9 * i) & 511);
   const Purpose now = purpose_of(*of, *layout_a, *layout_b, *layout_c, *layout_d, alignment);

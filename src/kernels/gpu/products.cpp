@@ -87,7 +87,9 @@ Handle handle_of(Library& library, int device) {
 
 uint32_t epilogue_of(const Product& p) {
   if (p.sums_of_a) return kBiasGradientOfB;
-  const uint32_t steps = (p.bias ? uint32_t{kBias} : 0) | (p.gelu_tanh ? uint32_t{kGeluTanh} : 0);
+  if (p.gelu_gradient) return kGeluGradient;
+  const uint32_t steps = (p.bias ? uint32_t{kBias} : 0) | (p.gelu_tanh ? uint32_t{kGeluTanh} : 0) |
+                         (p.before ? uint32_t{kStored} : 0);
   return steps ? steps : uint32_t{kNoEpilogue};
 }
 void* bias_of(const Product& p) { return p.sums_of_a ? p.sums_of_a : const_cast<void*>(p.bias); }
@@ -113,6 +115,7 @@ struct Problem {
     set(kOperationOfA, operation(p.b)), set(kOperationOfB, operation(p.a));
     set(kEpilogueOfResult, epilogue_of(p));
     if (void* const bias = bias_of(p)) set(kBiasPointer, bias);
+    if (p.before) set(kStoredPointer, p.before), set(kStoredStride, p.columns);
     lay_out(a, p.b, p.inner, p.columns), lay_out(b, p.a, p.rows, p.inner);
     const Type type = p.result.element == Element::bf16 ? kBfloat16 : kFloat32;
     lay_out(c, type, p.rows, p.columns, p.added.data ? p.added.row : p.result.row);
@@ -159,7 +162,8 @@ Key key_of(int device, const Product& p) {
           alignment_of(p.b.data),
           alignment_of(p.added.data ? p.added.data : p.result.data),
           alignment_of(p.result.data),
-          bias_of(p) ? alignment_of(bias_of(p)) : 0};
+          bias_of(p) ? alignment_of(bias_of(p)) : 0,
+          p.before ? alignment_of(p.before) : 0};
 }
 
 std::optional<Proposal> propose(const Library& library, Handle handle, const Product& p,

@@ -17,14 +17,16 @@ struct ProductFactor {
   int64_t row = 0;
   bool transposed = false;  // its transpose is the factor
 };
-// result = f(a b + added + bias) for a (rows,inner), b (inner,columns); f: nothing, or GELU by tanh.
+// result = f(a b + added + bias) for a (rows,inner), b (inner,columns); f: nothing, GELU by tanh, or times the slope of that GELU.
 struct Product {
   int64_t rows = 0, columns = 0, inner = 0;
   ProductFactor a, b;
   RowsOut result;              // float or bfloat16
   Rows added;                  // of the result's type; null: nothing
   const void* bias = nullptr;  // (columns), of the result's type, or null
-  bool gelu_tanh = false;
+  bool gelu_tanh = false, gelu_gradient = false;
+  void* before = nullptr;  // (rows,columns), contiguous, of the result's type: output, GELU's input, or null;
+                           // gelu_gradient: input, where the slope is taken
   void* sums_of_a = nullptr;  // output (rows): sums of a over `inner`, of the result's type; null: none
   void* workspace = nullptr;  // kProductWorkspace bytes on a boundary of 256
 };

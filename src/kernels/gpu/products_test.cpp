@@ -16,7 +16,9 @@ struct Case {
   bool a_transposed, b_transposed;
   Element result;
   bool added = false, bias = false, gelu = false, sums = false;
-  int64_t extra = 0;  // numbers between rows, of all matrices
+  int64_t extra = 0;      // numbers between rows, of all matrices
+  bool stored = false;    // GELU's input
+  bool gradient = false;  // times GELU's slope
 };
 // A layer, its gradient with respect to x, and with respect to its weights.
 const Case kCases[] = {
@@ -33,6 +35,9 @@ const Case kCases[] = {
     {8, 16, 24, false, true, Element::f32, true, true, false, false, 8},
     {16, 24, 8, true, false, Element::f32, false, false, false, true, 16},
     {8, 24, 16, true, true, Element::f32},
+    {3, 24, 16, false, true, Element::bf16, false, true, true, false, 0, true},
+    {9, 40, 16, false, true, Element::bf16, false, false, true, false, 8, true},
+    {5, 16, 24, false, false, Element::bf16, false, false, false, false, 0, false, true},
 };
 
 // The matrices of a case.
@@ -47,24 +52,33 @@ struct Problem {
         added(c.result, normal(c.rows * row, 3)),
         bias(c.result, normal(c.columns, 4)),
         sums(c.result, c.rows),
+        before(c.result, normal(c.rows * c.columns, 5)),
         y(c.result, c.rows * row) {
     call.rows = c.rows, call.columns = c.columns, call.inner = c.inner;
     call.a = {a.data(), a_row, c.a_transposed}, call.b = {b.data(), b_row, c.b_transposed};
     call.result = {y.data(), c.result, row};
     if (c.added) call.added = {added.data(), c.result, row};
     if (c.bias) call.bias = bias.data();
-    call.gelu_tanh = c.gelu;
+    call.gelu_tanh = c.gelu, call.gelu_gradient = c.gradient;
+    if (c.stored || c.gradient) call.before = before.data();
     if (c.sums) call.sums_of_a = sums.data();
     alignas(256) static char workspace[gpu::kProductWorkspace];
     call.workspace = workspace;
   }
   double of_a(int64_t i, int64_t k) const { return a.get(c.a_transposed ? k * a_row + i : i * a_row + k); }
   double of_b(int64_t k, int64_t j) const { return b.get(c.b_transposed ? j * b_row + k : k * b_row + j); }
-  double want(int64_t i, int64_t j) const {
+  double argument(int64_t i, int64_t j) const {
     double sum = (c.added ? added.get(i * row + j) : 0) + (c.bias ? bias.get(j) : 0);
     for (int64_t k = 0; k < c.inner; ++k) sum += of_a(i, k) * of_b(k, j);
-    const double inside = 0.7978845608028654 * (sum + 0.044715 * sum * sum * sum);
-    return c.gelu ? sum * (1 + std::tanh(inside)) / 2 : sum;
+    return sum;
+  }
+  static double gelu(double x) {
+    return x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))) / 2;
+  }
+  double want(int64_t i, int64_t j) const {
+    if (!c.gradient) return c.gelu ? gelu(argument(i, j)) : argument(i, j);
+    const double at = before.get(i * c.columns + j), step = 1e-5;
+    return argument(i, j) * (gelu(at + step) - gelu(at - step)) / (2 * step);
   }
   void expect(const std::string& name) const {
     for (int64_t i = 0; i < c.rows; ++i) {
@@ -72,6 +86,10 @@ struct Problem {
         const double exact = want(i, j);
         ASSERT_NEAR(y.get(i * row + j), exact, 1e-6 + rounding(c.result) * std::abs(exact))
             << name << ": " << i << ", " << j;
+        if (!c.stored) continue;
+        const double input = argument(i, j);
+        ASSERT_NEAR(before.get(i * c.columns + j), input, 1e-6 + rounding(c.result) * std::abs(input))
+            << name;
       }
       for (int64_t j = c.columns; j < row; ++j) ASSERT_TRUE(std::isnan(y.get(i * row + j))) << name;
       double sum = 0;
@@ -82,7 +100,7 @@ struct Problem {
   }
   Case c;
   int64_t a_row, b_row, row;
-  DeviceArray a, b, added, bias, sums, y;
+  DeviceArray a, b, added, bias, sums, before, y;
   gpu::Product call;
 };
 
