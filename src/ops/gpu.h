@@ -72,6 +72,17 @@ torch::Tensor kept_on(torch::Device device, const torch::Tensor& host);
 // Starts the copy of a table that differs in every pass, without stopping the host: through pinned memory to a GPU.
 torch::Tensor sent_to(torch::Device device, const torch::Tensor& host);
 
+// The copy in bfloat16 of a float32 weight on a GPU, for products in bfloat16, which otherwise round the weight in every pass. An
+// optimiser's kernel writes it with the weight.
+
+// From now on, `half` has the numbers of the weight, until the weight changes (its memory or version).
+void keep_half(const torch::Tensor& weight, const torch::Tensor& half);
+void forget_half(const torch::Tensor& weight);
+// Returns the copy; undefined if there is none or the weight has changed, and in a recording, which would repeat an old copy.
+torch::Tensor half_of(const torch::Tensor& weight);
+// Returns the copy with a gradient in float32; the weight itself without a copy, or if autocast is not to bfloat16.
+torch::Tensor half_or(const torch::Tensor& weight);
+
 // While it lives, a list gets the tables that this thread gets from kept_on(), and the host's side of its sent_to(): a graph of a
 // GPU reads them as long as it exists.
 class HeldTables {

@@ -1,9 +1,13 @@
 #include "ops/gpu.h"
 
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <algorithm>
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <unordered_map>
 
 #include "core/error.h"
 #include "core/recording.h"
@@ -63,7 +67,69 @@ const std::vector<torch::Tensor>& handed_out(const std::vector<torch::Tensor>& r
   return results;
 }
 
+struct Half {
+  c10::weak_intrusive_ptr<c10::TensorImpl> weight;
+  const void* memory;
+  int64_t version;  // of the weight when it was copied
+  torch::Tensor values;
+};
+struct Halves {
+  std::mutex mutex;
+  std::unordered_map<const c10::TensorImpl*, Half> of;
+};
+Halves& halves() {
+  static Halves* const it = new Halves;  // outlives LibTorch's devices
+  return *it;
+}
+
+struct HalfNode : torch::autograd::Function<HalfNode> {
+  static torch::Tensor forward(torch::autograd::AutogradContext*, const torch::Tensor&,
+                               const torch::Tensor& half) {
+    return half.detach();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0].to(torch::kFloat32), torch::Tensor()};
+  }
+};
+
 }  // namespace
+
+void keep_half(const torch::Tensor& weight, const torch::Tensor& half) {
+  Halves& all = halves();
+  const std::lock_guard lock(all.mutex);
+  all.of.insert_or_assign(weight.unsafeGetTensorImpl(),
+                          Half{c10::weak_intrusive_ptr<c10::TensorImpl>(weight.getIntrusivePtr()),
+                               weight.const_data_ptr(), static_cast<int64_t>(weight._version()), half});
+}
+
+void forget_half(const torch::Tensor& weight) {
+  Halves& all = halves();
+  const std::lock_guard lock(all.mutex);
+  all.of.erase(weight.unsafeGetTensorImpl());
+}
+
+torch::Tensor half_of(const torch::Tensor& weight) {
+  if (Recording::is_on()) return {};
+  Halves& all = halves();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.of.find(weight.unsafeGetTensorImpl());
+  if (found == all.of.end() || found->second.weight.expired() ||
+      found->second.memory != weight.const_data_ptr() ||
+      found->second.version != static_cast<int64_t>(weight._version()))
+    return {};
+  return found->second.values;
+}
+
+torch::Tensor half_or(const torch::Tensor& weight) {
+  const c10::DeviceType device = weight.device().type();
+  if (!at::autocast::is_autocast_enabled(device) ||
+      at::autocast::get_autocast_dtype(device) != torch::kBFloat16)
+    return weight;
+  const torch::Tensor half = half_of(weight);
+  if (!half.defined()) return weight;
+  return torch::GradMode::is_enabled() && weight.requires_grad() ? HalfNode::apply(weight, half) : half;
+}
 
 HeldTables::HeldTables(std::vector<torch::Tensor>& list) : before_(held) { held = &list; }
 HeldTables::~HeldTables() { held = before_; }
@@ -88,7 +154,7 @@ std::vector<torch::Tensor> kept_on(
     const std::lock_guard lock(all.mutex);
     if (const Kept* kept = found()) return handed_out(kept->results);
   }
-  // Results outlive a scope of inference mode, whose tensors no gradient can pass. A table of one counts no changes.
+  // Results outlive a scope of inference mode: no gradient passes tensors of one, and a table of one counts no changes.
   const c10::InferenceMode usual(false);
   const torch::NoGradGuard no_grad;
   const torch::Tensor table = host.is_inference() ? host.clone() : host;

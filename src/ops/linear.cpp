@@ -159,7 +159,10 @@ torch::Tensor compose(const torch::Tensor& x, const LinearParameters& p, const t
 
 torch::Tensor linear_unfused(const torch::Tensor& x, const LinearParameters& p,
                              const torch::Tensor& residual) {
-  return compose(x, p, residual, [](const auto&... inputs) { return torch::linear(inputs...); });
+  return compose(x, p, residual,
+                 [](const torch::Tensor& in, const torch::Tensor& weight, const torch::Tensor& bias) {
+                   return torch::linear(in, half_or(weight), bias);
+                 });
 }
 
 namespace {

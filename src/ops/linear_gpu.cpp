@@ -86,7 +86,10 @@ torch::Tensor half_rows(const torch::Tensor& x) {
 
 // Returns the weights that a product reads: scaled, in bfloat16.
 torch::Tensor half_weight(const torch::Tensor& weight, const torch::Tensor& scale) {
-  if (!scale.defined()) return half_rows(weight);
+  if (!scale.defined()) {
+    const torch::Tensor half = half_of(weight);
+    return half_rows(half.defined() ? half : weight);
+  }
   return half_rows(weight.detach().to(torch::kFloat32) * scale.detach().unsqueeze(1));
 }
 
@@ -144,7 +147,7 @@ struct GpuLinearNode : torch::autograd::Function<GpuLinearNode> {
         weight.requires_grad() || (bias && bias->requires_grad()) || (scale && scale->requires_grad());
     const torch::Tensor rows = half_rows(x);
     ctx->save_for_backward({trained ? rows : torch::Tensor(), half, weight, p.bias, p.scale,
-                            before ? half_rows(*before) : torch::Tensor()});
+                            before && before->requires_grad() ? half_rows(*before) : torch::Tensor()});
     ctx->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
     ctx->saved_data["residual"] = residual.has_value();
     if (!gelu) return {shaped_as(x, forward_product(place, rows, half, p))};

@@ -1,6 +1,7 @@
 // Linear layers by cuBLASLt's products, which a library of the test computes on the host, against the formula in double.
 #include <ATen/autocast_mode.h>
 
+#include "core/recording.h"
 #include "kernels/gpu/cublaslt_testing.h"
 #include "ops/gpu_testing.h"
 #include "ops/linear.h"
@@ -258,6 +259,53 @@ TEST(GpuProducts, OtherLayersAreComposed) {
   EXPECT_FALSE(taken(half, fits, torch::randn({16})));  // a residual for all rows
   const InferenceScope reference({.fused = false});
   EXPECT_FALSE(taken(half, fits));
+}
+
+// A copy of the weight gives the bits of the cast, in LibTorch's products and in cuBLASLt's.
+TEST(HalfWeights, GiveTheBitsOfACast) {
+  for (const bool by_library : {false, true}) {
+    torch::manual_seed(5);
+    const Tensor x = torch::randn({2, 3, 24}).requires_grad_(),
+                 weight = torch::randn({16, 24}).requires_grad_(), bias = torch::randn({16}).requires_grad_();
+    std::optional<StandIn> library;
+    if (by_library) library.emplace();
+    const HalfAutocast autocast;
+    LinearCache cache;
+    const auto computed = [&] {
+      return with_gradients({x, weight, bias}, [&] {
+        return by_library ? linear(x, {weight, bias}, {}, cache) : linear_unfused(x, {weight, bias}, {});
+      });
+    };
+    const auto want = computed();
+    keep_half(weight, weight.detach().to(torch::kBFloat16));
+    const auto got = computed();
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(torch::equal(got[i], want[i])) << i;
+    keep_half(weight, torch::zeros({16, 24}, torch::kBFloat16));
+    EXPECT_FALSE(torch::equal(computed().back(), want.back())) << "the copy is not read";
+    forget_half(weight);
+    EXPECT_TRUE(torch::equal(computed().back(), want.back()));
+  }
+}
+
+TEST(HalfWeights, EndWithTheirWeight) {
+  const Tensor half = torch::zeros({16, 24}, torch::kBFloat16);
+  Tensor weight = torch::randn({16, 24});
+  EXPECT_FALSE(half_of(weight).defined());
+  keep_half(weight, half);
+  EXPECT_TRUE(half_of(weight).is_same(half));
+  EXPECT_TRUE(half_or(weight).is_same(weight));  // without autocast
+  {
+    const Recording recording;
+    EXPECT_FALSE(half_of(weight).defined());
+  }
+  weight.set_data(weight.clone());  // other memory
+  EXPECT_FALSE(half_of(weight).defined());
+  keep_half(weight, half);
+  weight.add_(1);
+  EXPECT_FALSE(half_of(weight).defined());
+  keep_half(weight, half);
+  weight = torch::randn({16, 24});
+  EXPECT_FALSE(half_of(weight).defined());
 }
 
 TEST(GpuProducts, AreOffWithoutTheirName) {

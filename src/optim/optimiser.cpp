@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "nn/own_rows.h"
+#include "ops/gpu.h"
 #include "optim/optimiser_kind.h"
 #include "optim/plain_tensors.h"
 
@@ -216,6 +217,8 @@ void Optimiser::step(double lr, double gradient_scale, const torch::Tensor& scal
   // graphs.
   flat.insert(flat.end(), there.begin(), there.end());
   for (Slot* slot : flat) slot->parameter.unsafeGetTensorImpl()->bump_version();
+  for (Slot* slot : there)
+    if (slot->half.defined()) ops::keep_half(slot->parameter, slot->half);
   for (Slot* slot : all) slot->gradient.reset();
 }
 

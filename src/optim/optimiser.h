@@ -62,7 +62,7 @@ inline constexpr const char* kCountOfUpdates = "updates.";
 
 class Optimiser {
  public:
-  virtual ~Optimiser() = default;
+  virtual ~Optimiser();
   Optimiser(const Optimiser&) = delete;
 
   // Updates with the gradients times `gradient_scale` (from clipping by norm). A group's rate is lr *
@@ -75,6 +75,9 @@ class Optimiser {
                   AveragingThere* averaging = nullptr);
   // True if steps need nothing of the host: all parameters and gradients are here, on a GPU with kernels.
   bool updates_there() const;
+  // Makes the kernel write copies in bfloat16 of these weights too, for products (ops/gpu.h): those among the parameters that it
+  // updates, from the next step on.
+  void keep_halves(const std::vector<torch::Tensor>& weights);
   // Drops the gradients: the next step skips parameters that get none.
   void zero_grad();
 
@@ -106,6 +109,7 @@ class Optimiser {
     int64_t updates = 0;                    // of this parameter, including the current one; see counts_there_
     std::vector<std::string> state_names;
     std::vector<torch::Tensor> state;  // in the same order
+    torch::Tensor half;                // the parameter in bfloat16, or undefined
   };
   using Slots = std::vector<Slot*>;
 

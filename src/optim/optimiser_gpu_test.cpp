@@ -7,6 +7,7 @@
 
 #include "core/value.h"
 #include "kernels/gpu/library.h"
+#include "ops/gpu.h"
 #include "ops/read_backs_testing.h"
 #include "optim/clip.h"
 #include "optim/ema.h"
@@ -121,6 +122,31 @@ TEST(OptimiserOnGpu, SkippedStepsDoNotCount) {
       EXPECT_TRUE(torch::allclose(got[i].second, want[i].second, 1e-5, 1e-6))
           << settings << ": " << want[i].first;
     }
+  }
+}
+
+// Copies for products are those of the weights after every step, also a skipped one, and end with the optimiser.
+TEST(OptimiserOnGpu, CopiesInHalfPrecisionAreThoseOfTheWeights) {
+  for (const char* settings : kSettings) {
+    auto optimiser = drawn(settings);
+    std::vector<torch::Tensor> parameters = optimiser->parameters();
+    const Emulated emulated;
+    optimiser->keep_halves({parameters[0], parameters[1], parameters[3]});  // the last one is empty
+    const auto copied = [&](size_t i) {
+      const torch::Tensor half = ops::half_of(parameters[i]);
+      return half.defined() && torch::equal(half, parameters[i].detach().to(torch::kBFloat16));
+    };
+    EXPECT_FALSE(ops::half_of(parameters[0]).defined());
+    for (const double factor : {1.0, HUGE_VAL, 0.5}) {
+      draw_gradients(*optimiser, 2);
+      optimiser->step_there(0.01, torch::full({}, factor), 1);
+      EXPECT_TRUE(copied(0) && copied(1)) << settings;
+      EXPECT_FALSE(ops::half_of(parameters[2]).defined());
+      parameters[0].detach().add_(1);  // as a checkpoint that is loaded
+      EXPECT_FALSE(ops::half_of(parameters[0]).defined());
+    }
+    optimiser.reset();
+    EXPECT_FALSE(ops::half_of(parameters[1]).defined());
   }
 }
 

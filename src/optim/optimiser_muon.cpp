@@ -129,6 +129,7 @@ class Muon final : public Adam<true> {
     for (const Slot* slot : matrices) {
       const torch::Tensor g = torch::where(finite, slot->gradient * scale, 0.0f);
       update_matrix(*slot, lr, g, counts);
+      if (slot->half.defined()) slot->half.copy_(slot->parameter.detach());
     }
     if (!others.empty()) Adam::update_there(others, lr, decay_factor, scale, averaging);
   }

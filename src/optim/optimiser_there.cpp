@@ -66,6 +66,20 @@ void Optimiser::step_there(double lr, const torch::Tensor& gradient_scale, doubl
   step(lr, 1, gradient_scale, decay_factor, averaging);
 }
 
+Optimiser::~Optimiser() {
+  for (const Slot& slot : slots_)
+    if (slot.half.defined()) ops::forget_half(slot.parameter);
+}
+
+void Optimiser::keep_halves(const std::vector<torch::Tensor>& weights) {
+  for (Slot& slot : slots_) {
+    const bool listed = std::any_of(weights.begin(), weights.end(),
+                                    [&](const torch::Tensor& one) { return one.is_same(slot.parameter); });
+    if (listed && slot.parameter.numel() > 0 && kernel_takes(slot))
+      slot.half = torch::empty_like(slot.parameter.detach(), torch::kBFloat16);
+  }
+}
+
 // Counts a step on the device, unless its factor is not finite.
 void Optimiser::count_there(const torch::Tensor& scale) {
   std::vector<double> counted, due;
@@ -91,6 +105,7 @@ OptimiserTensor Optimiser::row_of(const Slot& slot) const {
   const torch::Tensor p = slot.parameter.detach();
   row.p = p.mutable_data_ptr<float>(), row.g = slot.gradient.const_data_ptr<float>();
   row.m = state(0), row.v = state(1), row.largest = state(2);
+  if (slot.half.defined()) row.half = static_cast<uint16_t*>(slot.half.mutable_data_ptr());
   row.count = p.numel(), row.slot = &slot - slots_.data();
   row.rate = static_cast<float>(slot.lr_scale);
   fill(row, slot);

@@ -6,6 +6,8 @@
 #include <cstdlib>
 
 #include "kernels/gpu/library.h"
+#include "ops/gpu.h"
+#include "train/setup.h"
 #include "train/train_testing.h"
 #include "train/trainer_run.h"
 
@@ -83,6 +85,25 @@ TEST_F(GpuStepTest, ATrainerReadsNothingBackBetweenItsLines) {
     // A second run gives the same bits.
     run_training(tiny("again " + name, settings));
     expect_same_weights(path("kernels " + name), path("again " + name));
+  }
+}
+
+// The optimiser's kernel writes the weights of products in bfloat16, in runs of that precision.
+TEST_F(GpuStepTest, ProductsGetTheirWeightsInHalfPrecision) {
+  const Emulated emulated;
+  for (const bool half : {true, false}) {
+    const std::string run = half ? "half" : "float";
+    const auto setup = make_setup(tiny(run, {half ? "train.precision='bf16'" : "train.precision='fp32'"}));
+    for (const torch::Tensor& p : setup.optimisation.optimiser->parameters())
+      torch::Tensor(p).mutable_grad() = torch::ones_like(p);
+    setup.optimisation.optimiser->step_there(0.01, torch::ones({}), 1);
+    const auto weights = weights_of_products(setup.model.parts);
+    ASSERT_FALSE(weights.empty());
+    for (const torch::Tensor& weight : weights) {
+      const torch::Tensor copy = ops::half_of(weight);
+      ASSERT_EQ(copy.defined(), half);
+      EXPECT_TRUE(!half || torch::equal(copy, weight.detach().to(torch::kBFloat16)));
+    }
   }
 }
 

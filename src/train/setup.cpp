@@ -376,6 +376,8 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   for (ParameterGroup& group : groups)
     for (auto& [name, parameter] : group.parameters) parameter = updated.at(name);
   made.optimiser = make_optimiser(recipe.optimiser, std::move(groups));
+  if (train.precision == RunPrecision::bf16 && !made.shards && !copies)
+    made.optimiser->keep_halves(weights_of_products(model.parts));
   if (copies) made.optimiser->follow(std::move(copies));
   made.averaged = made.shards ? made.shards->rows_of(model.state) : model.state;
   if (made.shards)

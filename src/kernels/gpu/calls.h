@@ -160,6 +160,7 @@ struct OptimiserTensor {
   float *m, *v;    // moments; m is SGD's buffer, or null without momentum
   float* largest;  // AMSGrad's largest v, or null
   float* average;  // a moving average of p, or null
+  uint16_t* half;  // p in bfloat16, or null
   int64_t count;
   int64_t first;          // blocks of kOptimiserBlock numbers before this tensor
   int64_t slot;           // its place in the step's counts
@@ -183,7 +184,8 @@ struct OptimiserStep {
   float log_beta1 = 0, log_beta2 = 0;  // bias corrections are 1 - beta^t; -infinity: none
   int32_t nesterov = 0, clips_trust = 0;
   float trust = 1, trust_eps = 0;
-  const float* scale = nullptr;  // factor of gradients, on the device; not finite: nothing changes
+  const float* scale =
+      nullptr;  // factor of gradients, on the device; not finite: p, moments and average do not change
   const float* share = nullptr;  // average <- average + share (p - average), on the device
   // Rules with a trust ratio: workspace of 2 numbers a block, then one a tensor.
   float* sums = nullptr;

@@ -2,7 +2,8 @@
 //
 // A block has kOptimiserBlock numbers of one tensor, found by bisection of the tensors' first blocks. Trust ratios need norms of
 // whole tensors: a kernel sums squares of each block, the next adds those of each tensor in order, the last one updates.
-// Bytes a number: Adam 28 (p, m, v in and out, g in), SGD 20, LARS 28, LAMB 40; the moving average 8 more.
+// Bytes a number: Adam 28 (p, m, v in and out, g in), SGD 20, LARS 28, LAMB 40; the moving average 8 more,
+// the copy in bfloat16 2.
 #pragma once
 
 #include "kernels/gpu/launch.h"
@@ -75,6 +76,16 @@ struct Four {
       TESSERA_UNROLL for (int i = 0; i < 4; ++i) if (i < n) to[i] = x[i];
     }
   }
+  // The same in bfloat16.
+  TESSERA_DEVICE void store(uint16_t* to) const {
+    struct alignas(8) Pair {
+      uint32_t w[2];
+    };
+    if (n == 4 && (uintptr_t)to % 8 == 0)
+      *(Pair*)to = {pack(x[0], x[1]), pack(x[2], x[3])};
+    else
+      TESSERA_UNROLL for (int i = 0; i < 4; ++i) if (i < n) to[i] = to_bf16(x[i]).bits;
+  }
 };
 
 // Calls each(i, n) for the thread's numbers of a block: n from i on.
@@ -83,13 +94,18 @@ TESSERA_DEVICE void for_fours(const OptimiserBlock& of, Each each) {
   for (int64_t i = of.begin + 4 * thread(); i < of.end; i += 4 * kOptimiserThreads)
     each(i, (int)(of.end - i < 4 ? of.end - i : 4));
 }
-// Stores new numbers of p, and adds them to the moving average.
+// Stores new numbers of p, and their copy, and adds them to the moving average.
 TESSERA_DEVICE void store_parameter(const OptimiserBlock& of, int64_t i, const Four& p) {
   p.store(of.t.p + i);
+  if (of.t.half) p.store(of.t.half + i);
   if (!of.t.average || of.share == 0) return;
   Four average(of.t.average + i, p.n);
   TESSERA_UNROLL for (int j = 0; j < 4; ++j) average.x[j] += of.share * (p.x[j] - average.x[j]);
   average.store(of.t.average + i);
+}
+// Copies p in a step that is skipped, so that the copy is that of p after every step.
+TESSERA_DEVICE void copy_only(const OptimiserBlock& of) {
+  if (of.t.half) for_fours(of, [&](int64_t i, int n) { Four(of.t.p + i, n).store(of.t.half + i); });
 }
 // Updates both moments of four numbers with their gradients.
 TESSERA_DEVICE void update_moments(const OptimiserStep& call, const OptimiserBlock& of, int64_t i,
@@ -109,8 +125,8 @@ struct AdamKernel {
   static constexpr int kThreads = kOptimiserThreads, kShared = 0, kBlocks = 4;
 
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
-    if (skips(call)) return;
     const OptimiserBlock of = block_of(call, tensor_of(call, at.x), at.x);
+    if (skips(call)) return copy_only(of);
     const float step = of.rate / bias_of(call.log_beta1, of.updates);
     const float root = sqrtf(bias_of(call.log_beta2, of.updates));
     for_fours(of, [&](int64_t i, int n) {
@@ -138,9 +154,9 @@ struct SgdKernel {
   static constexpr int kThreads = kOptimiserThreads, kShared = 0, kBlocks = 4;
 
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
-    if (skips(call)) return;
     const int64_t tensor = tensor_of(call, at.x);
     const OptimiserBlock of = block_of(call, tensor, at.x);
+    if (skips(call)) return copy_only(of);
     const float ratio = ratios ? call.sums[2 * call.blocks + tensor] : 1;
     // The first buffer is the gradient itself, without dampening.
     const float momentum = of.first() ? 0 : call.beta1, keep = of.first() ? 1 : call.rest1;
@@ -242,9 +258,9 @@ struct LambKernel {
   static constexpr int kThreads = kOptimiserThreads, kShared = 0, kBlocks = 4;
 
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
-    if (skips(call)) return;
     const int64_t tensor = tensor_of(call, at.x);
     const OptimiserBlock of = block_of(call, tensor, at.x);
+    if (skips(call)) return copy_only(of);
     const LambUpdate update(call, of);
     const float step = of.rate * call.sums[2 * call.blocks + tensor];
     for_fours(of, [&](int64_t i, int n) {

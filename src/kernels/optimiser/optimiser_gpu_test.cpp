@@ -33,12 +33,13 @@ struct Parameter {
         v(Element::f32, uniform(count, seed + 3, 0, 2)),
         largest(Element::f32, uniform(count, seed + 4, 0, 2)),
         average(Element::f32, normal(count, seed + 5)),
+        half(Element::bf16, count + 1),
         before{p.values(), g.values(), m.values(), v.values(), largest.values(), average.values()} {
     of.p = p.as<float>(), of.g = g.as<float>() + 1, of.count = count;
     of.m = has_moments(c) || c.buffer ? m.as<float>() : nullptr;
     of.v = has_moments(c) ? v.as<float>() : nullptr;
     of.largest = c.largest ? largest.as<float>() : nullptr;
-    of.average = average.as<float>();
+    of.average = average.as<float>(), of.half = half.as<uint16_t>() + count % 2;  // on a boundary or off it
     of.rate = 0.5f, (c.decoupled ? of.decay : of.l2) = 0.1f;
     of.updates = count == 7 ? 1 : 0;  // one has updates of its own count
     of.adapts = count != 2048;
@@ -97,15 +98,21 @@ struct Parameter {
         expect_rounded(v, want_v, 1e-6, "v");
     expect_rounded(average, want_average, 1e-6, "average");
     EXPECT_EQ(g.values(), before[1]);
+    expect_copy();
+  }
+  void expect_copy() const {
+    for (int64_t i = 0; i < of.count; ++i)
+      ASSERT_EQ(half.get(i + of.count % 2), static_cast<double>(gpu::low(gpu::to_bf16(static_cast<float>(p.get(i))).bits))) << i;
   }
   void expect_nothing() const {
     EXPECT_EQ(p.values(), before[0]);
     EXPECT_EQ(m.values(), before[2]);
     EXPECT_EQ(v.values(), before[3]);
     EXPECT_EQ(average.values(), before[5]);
+    expect_copy();
   }
   Case c;
-  DeviceArray p, g, m, v, largest, average;
+  DeviceArray p, g, m, v, largest, average, half;
   std::vector<double> before[6];
   gpu::OptimiserTensor of{};
 };
