@@ -49,6 +49,7 @@ void add_bench_linear(Arguments&, Action&);
 void add_bench_attention(Arguments&, Action&);
 void add_bench_mlstm(Arguments&, Action&);
 void add_bench_decode(Arguments&, Action&);
+void add_bench_memory(Arguments&, Action&);
 void add_bench_data(Arguments&, Action&);
 void add_tokens_show(Arguments&, Action&);
 void add_tokens_train(Arguments&, Action&);
@@ -174,6 +175,8 @@ std::span<const Command> commands() {
        "tessera bench mlstm --batch 1 --tokens 3136 --heads 4 --head-dim 96", add_bench_mlstm},
       {"bench decode", "tokens a second of a language model, with the limit of memory bandwidth",
        "tessera bench decode --precision int8 --prompt 512 --tokens 128", add_bench_decode},
+      {"bench memory", "norm, GELU, residual and optimisers, with the limit of memory bandwidth",
+       "tessera bench memory --device cuda", add_bench_memory},
       {"bench data", "the training loader on a folder of images", "tessera bench data photos/ --size 224",
        add_bench_data},
       {"plan", "search layouts of a training on a cluster, with time, memory and traffic",
