@@ -26,6 +26,7 @@
 #include "optim/optimiser.h"
 #include "tasks/base/registry.h"
 #include "train/memory.h"
+#include "train/setup.h"
 #include "train/step_graphs.h"
 
 namespace tessera::cli {
@@ -160,9 +161,10 @@ double gflop_of(const std::string& name, const Profile::Row& row) {
 }
 
 // `limit` in GFLOP/s, if known.
-void print_profile(const Step& step, int64_t steps, std::optional<double> limit) {
+void print_profile(const Step& step, int64_t steps, std::optional<double> limit,
+                   const torch::Device& device) {
   const double start = steady_seconds();
-  Profile profile;
+  Profile profile(device);
   for (int64_t i = 0; i < steps; ++i) step();
   profile.stop();
   const double wall = steady_seconds() - start, count = static_cast<double>(steps);
@@ -251,7 +253,7 @@ void measure(const char* what, const BenchOptions& options, const torch::Device&
   const auto limit = products ? std::optional(products->gflops()) : std::nullopt;
   report(what, options, dtype, {seconds, peak, limit}, gflop);
   if (options.profile)
-    print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit);
+    print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit, device);
 }
 
 // Prints why the measured calls had no graphs although TESSERA_GPU=graphs.
@@ -329,6 +331,7 @@ void train_steps(const BenchOptions& options) {
   const auto optimiser = train::make_optimiser(
       train::resolve_optimiser({}),
       train::make_parameter_groups(tasks::named_parameters(task->parts()), train::GroupOptions{}));
+  if (dtype == BenchDtype::bf16) optimiser->keep_halves(train::weights_of_products(task->parts()));
   const tasks::Inputs inputs =
       train::example_inputs(*task, options.batch, options.size, device, tasks::Precision::fp32);
   torch::manual_seed(0);

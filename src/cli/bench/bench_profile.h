@@ -1,5 +1,7 @@
-// Time of a model by operation, without the time of nested operations.
+// Time of a model by operation, without the time of nested operations: that of the device, also of a GPU's.
 #pragma once
+
+#include "ops/torch.h"
 
 #include <cstdint>
 #include <map>
@@ -8,10 +10,11 @@
 
 namespace tessera::cli {
 
-// Counts every operation of this thread between construction and stop().
+// Counts every operation between construction and stop(): of this thread, or on a GPU of all threads. There an operation begins
+// and ends when the device's queue comes to it, so that a device that waits for the host shows in the operation it waits for.
 class Profile {
  public:
-  Profile();
+  explicit Profile(const torch::Device& device = torch::kCPU);
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;

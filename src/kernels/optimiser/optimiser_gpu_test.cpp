@@ -102,7 +102,9 @@ struct Parameter {
   }
   void expect_copy() const {
     for (int64_t i = 0; i < of.count; ++i)
-      ASSERT_EQ(half.get(i + of.count % 2), static_cast<double>(gpu::low(gpu::to_bf16(static_cast<float>(p.get(i))).bits))) << i;
+      ASSERT_EQ(half.get(i + of.count % 2),
+                static_cast<double>(gpu::low(gpu::to_bf16(static_cast<float>(p.get(i))).bits)))
+          << i;
   }
   void expect_nothing() const {
     EXPECT_EQ(p.values(), before[0]);
