@@ -121,16 +121,29 @@ TEST(GpuOperations, PatchRowsAreTheirComposition) {
   }
 }
 
+// A modulation (adaLN) is part of a wider tensor.
 TEST(GpuOperations, NormOfEachSampleIsItsComposition) {
-  torch::manual_seed(6);
-  const torch::NoGradGuard no_grad;
-  const Tensor x = torch::randn({3, 7, 40}), modulation = torch::randn({3, 80});
-  const NormParameters p{1 + modulation.slice(1, 0, 40), modulation.slice(1, 40), 1e-6, true};
-  const Tensor want = norm(x, p);
-  const Emulated emulated;
-  const Runs runs("norm (rows)");
-  expect_close({norm(x, p)}, {want}, 1e-5);
-  EXPECT_EQ(runs.names().size(), 1u);
+  for (const bool centred : {true, false})
+    for (const auto type : {torch::kFloat32, torch::kBFloat16}) {
+      torch::manual_seed(6);
+      const Tensor x = torch::randn({3, 7, 40}).to(type).requires_grad_(),
+                   modulation = torch::randn({3, 120}).requires_grad_();
+      const auto compute = [&](const Tensor& in) {
+        const Tensor shift = modulation.slice(1, 40, 80);
+        return norm(in, {1 + modulation.slice(1, 0, 40), centred ? shift : Tensor(), 1e-6, centred});
+      };
+      const auto want = [&] {
+        const InferenceScope composed({.fused = false});
+        return with_gradients({x, modulation}, [&] { return compute(x.to(torch::kFloat32)); });
+      }();
+      const Emulated emulated;
+      const Runs runs("norm ");
+      expect_close(with_gradients({x, modulation}, [&] { return compute(x); }), want,
+                   type == torch::kFloat32 ? 1e-5 : 1e-2);
+      EXPECT_EQ(runs.names(), (std::vector<std::string>{"norm (rows)", "norm backward (rows)"}));
+      const torch::NoGradGuard no_grad;
+      expect_close({compute(x)}, {want.back()}, type == torch::kFloat32 ? 1e-5 : 1e-2);
+    }
 }
 
 // A gradient as a view off any boundary, and x as a matrix with a stride.

@@ -28,8 +28,10 @@ kernels::gpu::NormForward forward_call(const torch::Tensor& x, const torch::Tens
 kernels::gpu::NormBackward backward_call(const torch::Tensor& x, const torch::Tensor& weight, double eps,
                                          bool centred) {
   const kernels::gpu::NormForward forward = forward_call(x, weight, {}, eps, centred);
-  return {forward.rows, forward.width, forward.x, {},     forward.weight, forward.eps, centred,
-          {},           nullptr,       nullptr,   nullptr};
+  kernels::gpu::NormBackward call;
+  call.rows = forward.rows, call.width = forward.width, call.x = forward.x, call.weight = forward.weight;
+  call.eps = forward.eps, call.centred = centred, call.sample_rows = forward.sample_rows;
+  return call;
 }
 
 torch::Tensor run(const GpuPlace& place, const kernels::gpu::Form<kernels::gpu::NormForward>& form,
@@ -62,11 +64,13 @@ struct GpuNormNode : torch::autograd::Function<GpuNormNode> {
         backward_call(x, weight, ctx->saved_data["eps"].toDouble(), ctx->saved_data["centred"].toBool());
     const torch::Tensor dx = torch::empty(x.sizes(), x.options());
     call.dy = rows_of(dy).rows, call.dx = rows_to(dx);
+    const int64_t samples = call.sample_rows > 0 ? call.rows / call.sample_rows : 1;
     torch::Tensor dweight, dbias, partial;
     if (ctx->needs_input_grad(1)) dweight = torch::empty_like(weight);
     if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = torch::empty_like(weight);
     if (dweight.defined() || dbias.defined())
-      partial = torch::empty({kernels::gpu::row_parts(call.rows), 2, call.width}, weight.options());
+      partial = torch::empty({samples * kernels::gpu::row_parts(call.rows / samples), 2, call.width},
+                             weight.options());
     call.dweight = floats_or_null(dweight), call.dbias = floats_or_null(dbias),
     call.partial = floats_or_null(partial);
     const auto* form =
@@ -91,19 +95,20 @@ torch::Tensor norm_on_gpu(const torch::Tensor& x_in, const NormParameters& p) {
   const bool recorded = torch::GradMode::is_enabled() && (x.requires_grad() || p.weight.requires_grad() ||
                                                           (p.bias.defined() && p.bias.requires_grad()));
   // A modulation's are small, and parts of a wider tensor.
-  const bool modulated = of_each_sample(p.weight);
-  const torch::Tensor weight = modulated ? floats(p.weight) : p.weight,
-                      bias = modulated && p.bias.defined() ? floats(p.bias) : p.bias;
-  if ((modulated && recorded) || !in_floats(weight) || !in_floats(bias)) return {};
+  const auto given = [&](const torch::Tensor& t) {
+    return of_each_sample(t) ? t.to(torch::kFloat32).contiguous() : t;
+  };
+  const torch::Tensor weight = given(p.weight), bias = p.bias.defined() ? given(p.bias) : p.bias;
+  if (!in_floats(weight) || !in_floats(bias)) return {};
   const kernels::gpu::NormForward call = forward_call(x, weight, bias, p.eps, p.centred);
   const auto* form = kernels::gpu::choose_form(kernels::gpu::table()->norm, place->capability, call);
   if (!form) return {};
   if (!recorded) return run(*place, *form, x, call);
-  const auto backward = backward_call(x, p.weight, p.eps, p.centred);
+  const auto backward = backward_call(x, weight, p.eps, p.centred);
   if (!kernels::gpu::choose_form(kernels::gpu::table()->norm_backward, place->capability, backward))
     return {};
-  return GpuNormNode::apply(x, p.weight, p.bias.defined() ? std::optional(p.bias) : std::nullopt, p.eps,
-                            p.centred, *place, *form);
+  return GpuNormNode::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt, p.eps, p.centred,
+                            *place, *form);
 }
 
 }  // namespace tessera::ops

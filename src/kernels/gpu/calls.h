@@ -25,7 +25,7 @@ struct NormForward {
   RowsOut y;
   int64_t sample_rows = 0;  // rows of a sample; 0: one weight and bias for all
 };
-// Gradients of it; mean and variance are made again. partial: row_parts(rows) x 2 x width floats of scratch,
+// Gradients of it; mean and variance are made again. partial: samples x row_parts(rows of a sample) x 2 x width floats of scratch,
 // needed for dweight or dbias.
 struct NormBackward {
   int64_t rows = 0, width = 0;
@@ -34,8 +34,9 @@ struct NormBackward {
   float eps = 0;
   bool centred = true;
   RowsOut dx;
-  float *dweight = nullptr, *dbias = nullptr;  // (width), overwritten; null: skipped
+  float *dweight = nullptr, *dbias = nullptr;  // as weight, overwritten; null: skipped
   float* partial = nullptr;
+  int64_t sample_rows = 0;
 };
 
 // y = residual + scale x: the end of a branch with LayerScale (Touvron et al. 2021), or with a gate for each sample (Peebles

@@ -8,8 +8,9 @@ namespace {
 
 constexpr int64_t kMostWidth = 8192, kMostRows = int64_t{1} << 31;
 
-bool fits(int64_t rows, int64_t width) {
-  return rows > 0 && rows < kMostRows && width > 0 && width % 8 == 0 && width <= kMostWidth;
+bool fits(int64_t rows, int64_t width, int64_t sample_rows) {
+  return rows > 0 && rows < kMostRows && width > 0 && width % 8 == 0 && width <= kMostWidth &&
+         (sample_rows == 0 || rows % sample_rows == 0);
 }
 
 // Calls pick(kWarps, kTurns) of the smallest form that holds a row.
@@ -24,8 +25,8 @@ int by_width(const Call& call, const Run& run) {
 }
 
 bool takes_forward(const NormForward& call) {
-  return fits(call.rows, call.width) && vectors(call.x) && vectors(call.y) && vectors(call.weight) &&
-         vectors(call.bias) && (call.sample_rows == 0 || call.rows % call.sample_rows == 0);
+  return fits(call.rows, call.width, call.sample_rows) && vectors(call.x) && vectors(call.y) &&
+         vectors(call.weight) && vectors(call.bias);
 }
 
 int run_forward(const NormForward& call, Stream stream) {
@@ -35,17 +36,24 @@ int run_forward(const NormForward& call, Stream stream) {
   });
 }
 
+int64_t samples_of(const NormBackward& call) {
+  return call.sample_rows > 0 ? call.rows / call.sample_rows : 1;
+}
+
 bool takes_backward(const NormBackward& call) {
-  return fits(call.rows, call.width) && vectors(call.x) && vectors(call.dy) && vectors(call.dx) &&
-         vectors(call.weight) && (call.partial || (!call.dweight && !call.dbias));
+  constexpr int64_t kMostSamples = 65535;  // blocks in the second direction of a grid
+  return fits(call.rows, call.width, call.sample_rows) && samples_of(call) <= kMostSamples &&
+         vectors(call.x) && vectors(call.dy) && vectors(call.dx) && vectors(call.weight) &&
+         (call.partial || (!call.dweight && !call.dbias));
 }
 
 int run_backward(const NormBackward& call, Stream stream) {
+  const int64_t samples = samples_of(call), parts = samples * row_parts(call.rows / samples);
   const int failed = by_width<NormBackwardKernel>(call, [&](auto kernel) {
-    return launch<decltype(kernel)>(call, {row_parts(call.rows), 1, 1}, stream);
+    return launch<decltype(kernel)>(call, {parts, 1, 1}, stream);
   });
   if (failed || (!call.dweight && !call.dbias)) return failed;
-  return launch<NormPartsKernel>(call, {(2 * call.width + kLanes - 1) / kLanes, 1, 1}, stream);
+  return launch<NormPartsKernel>(call, {(2 * call.width + kLanes - 1) / kLanes, samples, 1}, stream);
 }
 
 constexpr Form<NormForward> kForward[] = {{"rows", 80, 0, takes_forward, run_forward}};

@@ -2,8 +2,8 @@
 //
 // A row of up to 512 numbers belongs to a warp, a longer one to a block. It is read once, stays in registers,
 // and its mean and variance are two sums over those. The backward pass makes both again from the row, which it
-// reads anyway. Its sums for weight and bias stay in registers over all rows of a part, and a second kernel
-// adds the parts in order. Bytes: forward the row in and out, backward x and dy in, dx out.
+// reads anyway. Its sums for weight and bias stay in registers over all rows of a part, which are rows of one sample if the
+// weights are a sample's (adaLN, Peebles & Xie 2023), and a second kernel adds the parts in order. Bytes: forward the row in and out, backward x and dy in, dx out.
 #pragma once
 
 #include "kernels/gpu/launch.h"
@@ -94,11 +94,16 @@ struct NormBackwardKernel : NormRows<kWarps, kTurns> {
   using Call = NormBackward;
   static constexpr int kShared = 4 * (2 * R::kMostWidth + kWarps);
 
+  static TESSERA_DEVICE int64_t rows_of_sample(const Call& call) {
+    return call.sample_rows > 0 ? call.sample_rows : call.rows;
+  }
+
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
     float *const sums = (float*)shared, *const room = sums + 2 * R::kMostWidth;
     float of_weight[kTurns][8] = {}, of_bias[kTurns][8] = {};
-    const int64_t step = row_parts(call.rows) * R::kAtOnce;
-    for (int64_t row = at.x * R::kAtOnce + R::row(); row < call.rows; row += step) {
+    const int64_t rows = rows_of_sample(call), parts = row_parts(rows), sample = at.x / parts;
+    const int64_t first = sample * rows + at.x % parts * R::kAtOnce + R::row();
+    for (int64_t row = first; row < (sample + 1) * rows; row += parts * R::kAtOnce) {
       float x[kTurns][8], g[kTurns][8];
       R::load(x, call.x, row, call.width), R::load(g, call.dy, row, call.width);
       const float factor = normalise<R>(x, call.width, call.eps, call.centred, room);
@@ -107,18 +112,19 @@ struct NormBackwardKernel : NormRows<kWarps, kTurns> {
           of_weight[i][j] += g[i][j] * x[i][j], of_bias[i][j] += g[i][j];
         }
       }
-      gradient(call, row, x, g, factor, room);
+      gradient(call, row, sample * call.width, x, g, factor, room);
     }
     if (call.partial) keep(call, at.x, of_weight, of_bias, sums);
   }
 
-  static TESSERA_DEVICE void gradient(const Call& call, int64_t row, const float (&x)[kTurns][8],
-                                      float (&g)[kTurns][8], float factor, float* room) {
+  static TESSERA_DEVICE void gradient(const Call& call, int64_t row, int64_t of_sample,
+                                      const float (&x)[kTurns][8], float (&g)[kTurns][8], float factor,
+                                      float* room) {
     float mean = 0, slope = 0;
     TESSERA_UNROLL for (int i = 0; i < kTurns; ++i) {
       if (call.weight && R::column(i) < call.width) {
         float weight[8];
-        load8(weight, call.weight, Element::f32, R::column(i));
+        load8(weight, call.weight, Element::f32, of_sample + R::column(i));
         TESSERA_UNROLL for (int j = 0; j < 8; ++j) g[i][j] *= weight[j];
       }
       TESSERA_UNROLL for (int j = 0; j < 8; ++j) mean += g[i][j], slope += g[i][j] * x[i][j];
@@ -153,17 +159,18 @@ struct NormBackwardKernel : NormRows<kWarps, kTurns> {
   }
 };
 
-// dweight and dbias.
+// dweight and dbias: y of the block is the sample.
 struct NormPartsKernel : PartsSum {
   using Call = NormBackward;
 
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
+    const int64_t parts = row_parts(call.sample_rows > 0 ? call.sample_rows : call.rows);
     float sum;
-    if (!add(call.partial, row_parts(call.rows), 2 * call.width, at, shared, sum)) return;
+    if (!add(call.partial + at.y * parts * 2 * call.width, parts, 2 * call.width, at, shared, sum)) return;
     if (column(at) < call.width) {
-      if (call.dweight) call.dweight[column(at)] = sum;
+      if (call.dweight) call.dweight[at.y * call.width + column(at)] = sum;
     } else if (call.dbias) {
-      call.dbias[column(at) - call.width] = sum;
+      call.dbias[(at.y - 1) * call.width + column(at)] = sum;
     }
   }
 };

@@ -75,6 +75,48 @@ TEST(NormOnGpu, BackwardIsTheDefinition) {
   }
 }
 
+// Weights of each sample: each sample's gradients are those of its rows alone.
+TEST(NormOnGpu, BackwardOfSamplesIsThatOfEach) {
+  constexpr int64_t kSamples = 3;
+  for (const Case& c : kCases) {
+    const int64_t rows = kSamples * c.rows, count = rows * c.width, numbers = kSamples * c.width;
+    DeviceArray x(c.x, normal(count, 1, 3, 2)), dy(c.y, normal(count, 4)), dx(c.x, count),
+        weight(Element::f32, normal(numbers, 2, 1)), dweight(Element::f32, numbers),
+        dbias(Element::f32, numbers), partial(Element::f32, kSamples * gpu::row_parts(c.rows) * 2 * c.width);
+    run_emulated(&gpu::Table::norm_backward,
+                 {rows, c.width, x.rows(c.width), dy.rows(c.width), weight.as<float>(), 1e-5f, c.centred,
+                  dx.rows_out(c.width), dweight.as<float>(), dbias.as<float>(), partial.as<float>(), c.rows},
+                 {&dx, &dweight, &dbias});
+    DeviceArray want(Element::f32, count);
+    std::vector<double> of_weight, of_bias;
+    for (int64_t sample = 0; sample < kSamples; ++sample) {
+      const int64_t first = sample * c.rows * c.width;
+      const auto part = [&](DeviceArray& all) {
+        return Rows{static_cast<char*>(all.data()) + first * (all.element() == Element::f32 ? 4 : 2),
+                    all.element(), c.width};
+      };
+      std::vector<float> sums(2 * c.width);
+      NormBackward definition{c.rows,
+                              c.width,
+                              c.centred,
+                              1e-5f,
+                              part(x),
+                              part(dy),
+                              weight.as<float>() + sample * c.width,
+                              {want.as<float>() + first, Element::f32, c.width}};
+      definition.dweight = definition.dbias = sums.data();
+      reference::linear_backward.norm(definition, 0, c.rows, sums.data());
+      of_weight.insert(of_weight.end(), sums.begin(), sums.begin() + c.width);
+      of_bias.insert(of_bias.end(), sums.begin() + c.width, sums.end());
+    }
+    expect_rounded(dx, want.values(), 2e-5, name_of(c));
+    const double rounding = 2e-5 * std::sqrt(static_cast<double>(c.rows));
+    expect_rounded(dweight, of_weight, rounding + 1e-6 * testing::largest(of_weight),
+                   name_of(c) + ", dweight");
+    expect_rounded(dbias, of_bias, rounding + 1e-6 * testing::largest(of_bias), name_of(c) + ", dbias");
+  }
+}
+
 TEST(NormOnGpu, WhatLoadsOf16BytesCannotReadIsDeclined) {
   DeviceArray x(Element::f32, normal(64, 1)), y(Element::f32, 64);
   const auto taken = [&](int64_t width, int64_t stride, int64_t shift) {
