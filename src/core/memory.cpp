@@ -133,22 +133,27 @@ uint64_t parse_size(std::string_view size) {
 
 }  // namespace
 
-std::optional<uint64_t> failed_allocation(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error)) return 0;
+std::optional<FailedAllocation> failed_allocation(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error)) return FailedAllocation();
   if (const auto* system = dynamic_cast<const std::system_error*>(&error);
       system && system->code() == std::errc::not_enough_memory)
-    return 0;
+    return FailedAllocation();
   const std::string_view message = error.what();
+  const auto size_after = [&](std::string_view words) -> uint64_t {
+    const size_t at = message.find(words);
+    return at == std::string_view::npos ? 0 : parse_size(message.substr(at + words.size(), 40));
+  };
   for (const std::string_view words :
        {"can't allocate memory: you tried to allocate ", "out of memory. Tried to allocate "})
-    if (const size_t at = message.find(words); at != std::string_view::npos)
-      return parse_size(message.substr(at + words.size(), 40));
+    if (message.find(words) != std::string_view::npos)
+      return FailedAllocation{size_after(words), size_after("GiB of which ")};
   return std::nullopt;
 }
 
-std::string out_of_memory_line(uint64_t wanted, const std::string& advice) {
-  const std::string more = wanted > 0 ? text(human_bytes(wanted), " more needed; ") : "";
-  return text("out of memory: ", more, advice);
+std::string out_of_memory_line(const FailedAllocation& failed, const std::string& advice) {
+  const std::string more = failed.wanted > 0 ? text(human_bytes(failed.wanted), " more needed") : "",
+                    free = failed.free > 0 ? text(", ", human_bytes(failed.free), " free on the GPU") : "";
+  return text("out of memory: ", more, free, more.empty() ? "" : "; ", advice);
 }
 
 }  // namespace tessera

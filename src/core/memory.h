@@ -36,11 +36,14 @@ uint64_t main_memory_bytes();
 // Returns the resident set size of this process in bytes, or 0 if unknown.
 uint64_t resident_bytes();
 
-// Returns the size of a failed allocation, or 0 if the exception does not contain it. Returns none for other
-// exceptions.
-std::optional<uint64_t> failed_allocation(const std::exception& error);
+// Bytes of an allocation that failed, and those that a GPU had free; 0 = unknown.
+struct FailedAllocation {
+  uint64_t wanted = 0, free = 0;
+};
+// Returns the failed allocation of an exception, of the library or of LibTorch. Returns none for other exceptions.
+std::optional<FailedAllocation> failed_allocation(const std::exception& error);
 
-// "out of memory: 1.5 GB more needed; ADVICE".
-std::string out_of_memory_line(uint64_t wanted, const std::string& advice);
+// "out of memory: 1.5 GB more needed, 1.1 GB free on the GPU; ADVICE".
+std::string out_of_memory_line(const FailedAllocation& failed, const std::string& advice);
 
 }  // namespace tessera

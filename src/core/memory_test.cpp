@@ -68,7 +68,8 @@ TEST(Memory, WhatIsTouchedIsCounted) {
 
 // Messages as LibTorch writes them, on the CPU and on a GPU.
 TEST(OutOfMemory, FailedAllocationsAreToldFromOtherErrors) {
-  const auto wanted = [](const std::exception& error) { return failed_allocation(error); };
+  const auto failed = [](const std::exception& error) { return failed_allocation(error); };
+  const auto wanted = [](const std::exception& error) { return failed_allocation(error).value().wanted; };
   EXPECT_EQ(wanted(std::bad_alloc()), 0u);
   EXPECT_EQ(wanted(std::system_error(std::make_error_code(std::errc::not_enough_memory))), 0u);
   EXPECT_EQ(
@@ -76,15 +77,22 @@ TEST(OutOfMemory, FailedAllocationsAreToldFromOtherErrors) {
                                 "allocate memory: you tried to allocate 38654705664 bytes. Error code 12 "
                                 "(Cannot allocate memory)\nException raised from")),
       38654705664u);
-  EXPECT_EQ(wanted(std::runtime_error("CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total")),
-            uint64_t{3} << 29);
+  const auto on_gpu = failed(std::runtime_error(
+      "CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity of 79.25 GiB of which 1.00 "
+      "GiB "
+      "is free. Process 7 has 78.25 GiB memory in use. Of the allocated memory 70.00 GiB is allocated"));
+  EXPECT_EQ(on_gpu->wanted, uint64_t{3} << 29);
+  EXPECT_EQ(on_gpu->free, uint64_t{1} << 30);
   EXPECT_EQ(wanted(std::runtime_error("CUDA out of memory. Tried to allocate some")), 0u);
-  EXPECT_EQ(wanted(std::runtime_error("mat1 and mat2 shapes cannot be multiplied")), std::nullopt);
-  EXPECT_EQ(wanted(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))),
-            std::nullopt);
-  EXPECT_EQ(out_of_memory_line(0, "take less"), "out of memory: take less");
-  const std::string line = out_of_memory_line(uint64_t{3} << 29, "take less");
-  EXPECT_EQ(line, "out of memory: " + human_bytes(uint64_t{3} << 29) + " more needed; take less");
+  EXPECT_FALSE(failed(std::runtime_error("mat1 and mat2 shapes cannot be multiplied")));
+  EXPECT_FALSE(failed(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
+  EXPECT_EQ(out_of_memory_line({}, "take less"), "out of memory: take less");
+  const std::string size = human_bytes(uint64_t{3} << 29);
+  EXPECT_EQ(out_of_memory_line({uint64_t{3} << 29, 0}, "take less"),
+            "out of memory: " + size + " more needed; take less");
+  EXPECT_EQ(out_of_memory_line(*on_gpu, "take less"), "out of memory: " + size + " more needed, " +
+                                                          human_bytes(uint64_t{1} << 30) +
+                                                          " free on the GPU; take less");
 }
 
 }  // namespace

@@ -220,10 +220,10 @@ int run_program(int argc, const char* const* argv) {
     return report(Error(ErrorKind::failed,
                         text("'", printable(error.path1().string()), "': ", error.code().message())));
   } catch (const std::exception& error) {
-    if (const auto wanted = failed_allocation(error))
+    if (const auto failed = failed_allocation(error))
       return report(
           Error(ErrorKind::failed,
-                out_of_memory_line(*wanted, "a smaller batch or size, or --precision bf16, needs less")));
+                out_of_memory_line(*failed, "a smaller batch or size, or --precision bf16, needs less")));
     // LibTorch's messages carry a stack trace after the first line.
     const std::string message = error.what();
     return report(Error(ErrorKind::failed, message.substr(0, message.find('\n'))));
