@@ -48,16 +48,17 @@ void Moments::add(std::span<const float> rows) {
   }
 }
 
-Gaussian Moments::gaussian() const {
-  check(samples_ >= 2, "a covariance needs at least two samples, there is ", samples_);
-  const auto n = static_cast<double>(samples_);
-  Gaussian out{samples_, std::vector<double>(sum_.size()), std::vector<double>(products_.size())};
-  for (size_t i = 0; i < sum_.size(); ++i) out.mean[i] = origin_[i] + sum_[i] / n;
-  const auto width = sum_.size();
+Gaussian gaussian_of_sums(int64_t samples, std::span<const double> origin, std::span<const double> sum,
+                          std::span<const double> products) {
+  check(samples >= 2, "a covariance needs at least two samples, there is ", samples);
+  const auto n = static_cast<double>(samples);
+  const size_t width = sum.size();
+  Gaussian out{samples, std::vector<double>(width), std::vector<double>(products.size())};
+  for (size_t i = 0; i < width; ++i) out.mean[i] = origin[i] + sum[i] / n;
   for (size_t i = 0; i < width; ++i)
     for (size_t j = 0; j <= i; ++j)
       out.covariance[i * width + j] = out.covariance[j * width + i] =
-          (products_[i * width + j] - sum_[i] * sum_[j] / n) / (n - 1);
+          (products[i * width + j] - sum[i] * sum[j] / n) / (n - 1);
   return out;
 }
 

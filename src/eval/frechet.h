@@ -17,6 +17,11 @@ struct Gaussian {
   int64_t width() const { return std::ssize(mean); }
 };
 
+// Returns mean and covariance from sums over samples minus an `origin` [width]: `sum` [width], and of products [width, width], from
+// which the lower triangle is read. Throws Error with fewer than two samples.
+Gaussian gaussian_of_sums(int64_t samples, std::span<const double> origin, std::span<const double> sum,
+                          std::span<const double> products);
+
 // Accumulates sums in double over any number of samples; memory depends only on the width (8 width^2 bytes).
 // The bits do not depend on the batches or on the number of threads.
 class Moments {
@@ -27,7 +32,7 @@ class Moments {
   int64_t samples() const { return samples_; }
   int64_t width() const { return width_; }
   // Throws Error with fewer than two samples.
-  Gaussian gaussian() const;
+  Gaussian gaussian() const { return gaussian_of_sums(samples_, origin_, sum_, products_); }
 
  private:
   int64_t width_, samples_ = 0;

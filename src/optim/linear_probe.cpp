@@ -39,9 +39,11 @@ torch::Tensor linear_probe_classes(const LinearProbe& probe, const torch::Tensor
         "a probe on features ", train.sizes(), " with labels ", labels.sizes(), " and ", test.sizes());
   const torch::NoGradGuard no_grad;
   const int64_t samples = train.size(0), batch = std::min(probe.batch, samples);
+  const torch::Tensor classes_there = labels.to(train.device());
   const torch::Tensor mean = train.mean(0), scale = (train.var(0, /*unbiased=*/false) + kEps).rsqrt();
-  torch::Tensor weight = first_weights(train.size(1), classes, probe.seed),
-                bias = torch::zeros({classes}, torch::kFloat32);
+  const torch::Device device = train.device();
+  torch::Tensor weight = first_weights(train.size(1), classes, probe.seed).to(device),
+                bias = torch::zeros({classes}, weight.options());
   weight.set_requires_grad(true), bias.set_requires_grad(true);
   const OptimiserSpec spec = resolve_optimiser(lars_settings(probe));
   const auto optimiser =
@@ -55,9 +57,11 @@ torch::Tensor linear_probe_classes(const LinearProbe& probe, const torch::Tensor
                      .steps = probe.epochs * steps_per_epoch,
                      .steps_per_epoch = steps_per_epoch});
   for (int64_t epoch = 0, step = 0; epoch < probe.epochs; ++epoch) {
-    const torch::Tensor order = torch::tensor(
-        RandomStream(probe.seed, "linear probe", static_cast<uint64_t>(epoch)).permutation(samples),
-        torch::kInt64);
+    const torch::Tensor order =
+        torch::tensor(
+            RandomStream(probe.seed, "linear probe", static_cast<uint64_t>(epoch)).permutation(samples),
+            torch::kInt64)
+            .to(device);
     for (int64_t s = 0; s < steps_per_epoch; ++s, ++step) {
       const torch::Tensor chosen = order.slice(0, s * batch, (s + 1) * batch);
       const torch::Tensor x = (train.index_select(0, chosen) - mean) * scale;
@@ -65,7 +69,7 @@ torch::Tensor linear_probe_classes(const LinearProbe& probe, const torch::Tensor
       const torch::Tensor target =
           torch::full_like(error, probe.label_smoothing / static_cast<double>(classes));
       const torch::Tensor ones = torch::full({x.size(0), 1}, 1 - probe.label_smoothing, error.options());
-      error = (error - target.scatter_add(1, labels.index_select(0, chosen).unsqueeze(1), ones)) /
+      error = (error - target.scatter_add(1, classes_there.index_select(0, chosen).unsqueeze(1), ones)) /
               static_cast<double>(x.size(0));
       weight.mutable_grad() = error.t().mm(x);
       bias.mutable_grad() = error.sum(0);
@@ -75,8 +79,8 @@ torch::Tensor linear_probe_classes(const LinearProbe& probe, const torch::Tensor
   }
   std::vector<torch::Tensor> out;
   for (int64_t begin = 0; begin < test.size(0); begin += kRows) {
-    const torch::Tensor x = (test.slice(0, begin, begin + kRows) - mean) * scale;
-    out.push_back(torch::addmm(bias, x, weight.t()).argmax(1));
+    const torch::Tensor x = (test.slice(0, begin, begin + kRows).to(device) - mean) * scale;
+    out.push_back(torch::addmm(bias, x, weight.t()).argmax(1).cpu());
   }
   return torch::cat(out);
 }

@@ -21,7 +21,7 @@ struct LinearProbe {
 };
 
 // Returns the classes of `test` [samples, width], int64, after training on `train` with int64 `labels`.
-// Computes in float32 on the CPU; the result does not depend on the number of threads.
+// Computes in float32 on the device of `train`; the result, on the CPU, does not depend on the number of threads.
 torch::Tensor linear_probe_classes(const LinearProbe& probe, const torch::Tensor& train,
                                    const torch::Tensor& labels, int64_t classes, const torch::Tensor& test);
 

@@ -1,4 +1,6 @@
 // `tessera probe`: quality of a model's features, layer by layer, without training it.
+#include <ATen/DeviceAccelerator.h>
+
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
@@ -177,25 +179,33 @@ struct Probe {
   const ProbeOptions& options;
   const tasks::FeatureSet &train, &validation;
   int64_t classes;
+  torch::Device device = train::choose_device(options.device);
 
   double ridge(size_t layer, const torch::Tensor& rows, const torch::Tensor& labels, double* lambda) const {
     const tasks::Ridge fitted = tasks::fit_ridge(rows, labels, classes, lambdas(), true);
     if (lambda) *lambda = fitted.lambda;
     return share_right(fitted.scores(validation.layers[layer].rows).argmax(1), validation.labels);
   }
+  // Returns features as float32 on the device of --device if they take less than a third of its free memory.
+  torch::Tensor there(const torch::Tensor& rows) const {
+    if (device.is_cpu()) return rows;
+    const size_t bytes = static_cast<size_t>(rows.numel()) * sizeof(float),
+                 free = at::accelerator::getMemoryInfo(device.has_index() ? device.index() : 0).first;
+    return bytes < free / 3 ? rows.to(device, torch::kFloat32) : rows;
+  }
   double neighbours(size_t layer, const torch::Tensor& rows, const torch::Tensor& labels,
                     double temperature) const {
     const tasks::NeighbourVote vote{.neighbours = std::min(options.neighbours, rows.size(0)),
                                     .temperature = temperature};
-    return share_right(tasks::neighbour_classes(rows, labels, validation.layers[layer].rows, vote),
+    return share_right(tasks::neighbour_classes(there(rows), labels, validation.layers[layer].rows, vote),
                        validation.labels);
   }
   double lars(size_t layer) const {
     train::LinearProbe probe{.rate = options.lars_rate, .label_smoothing = options.lars_smoothing};
     probe.seed = static_cast<uint64_t>(options.seed);
     probe.progress = [] { return !interrupted(); };
-    return share_right(train::linear_probe_classes(probe, train.layers[layer].rows, train.labels, classes,
-                                                   validation.layers[layer].rows),
+    return share_right(train::linear_probe_classes(probe, there(train.layers[layer].rows), train.labels,
+                                                   classes, validation.layers[layer].rows),
                        validation.labels);
   }
   // `count` training images per class, sampled again in every draw.

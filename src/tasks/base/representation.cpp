@@ -12,18 +12,21 @@ namespace {
 constexpr int64_t kSimilarities = int64_t{16} << 20;  // in memory at a time
 
 torch::Tensor unit_rows(const torch::Tensor& features) {
-  const torch::Tensor wide = features.to(torch::kCPU, torch::kFloat32);
+  const torch::Tensor wide = features.to(torch::kFloat32);
   return wide / wide.norm(2, {1}, true).clamp_min(1e-12);
 }
 
-// Returns the class of each row by a vote of its nearest neighbours in `similarity` [chunk, train].
+// Returns the class of each row by a vote of its nearest neighbours in `similarity` [chunk, train]. Votes are added as integers, so
+// that their order, which a GPU does not fix, changes nothing.
 torch::Tensor vote(const torch::Tensor& similarity, const torch::Tensor& labels, int64_t classes,
                    const NeighbourVote& how) {
   const auto [nearest, index] = similarity.topk(how.neighbours, 1);
+  constexpr double kOne = int64_t{1} << 40;  // a vote of similarity 1
+  const torch::Tensor wide = nearest.to(torch::kFloat64);
   const torch::Tensor weights =
-      how.temperature > 0 ? (nearest / how.temperature).exp() : torch::ones_like(nearest);
-  torch::Tensor votes = torch::zeros({similarity.size(0), classes}, torch::kFloat64);
-  votes.scatter_add_(1, labels.index_select(0, index.flatten()).view_as(index), weights.to(torch::kFloat64));
+      how.temperature > 0 ? ((wide - 1) / how.temperature).exp() * kOne : torch::ones_like(wide);
+  torch::Tensor votes = torch::zeros({similarity.size(0), classes}, index.options());
+  votes.scatter_add_(1, labels.index_select(0, index.flatten()).view_as(index), weights.to(torch::kInt64));
   return votes.argmax(1);
 }
 
@@ -124,18 +127,20 @@ torch::Tensor neighbour_classes(const torch::Tensor& train, const torch::Tensor&
   check_feature_labels(train, labels);
   if (how.neighbours > train.size(0))
     fail_usage(how.neighbours, " neighbours of ", train.size(0), " training images");
-  const torch::Tensor bank = unit_rows(train).t().contiguous(), queries = unit_rows(test);
+  const torch::Device device = train.device();
+  const torch::Tensor bank = unit_rows(train).t().contiguous(), queries = unit_rows(test),
+                      there = labels.to(device);
   const int64_t classes = labels.max().item<int64_t>() + 1;
   // One buffer and one result: allocations in the loop would fragment the heap.
   const int64_t rows = std::clamp<int64_t>(kSimilarities / train.size(0), 1, 1024);
   const torch::Tensor similarity =
-                          torch::empty({std::min(rows, queries.size(0)), train.size(0)}, torch::kFloat32),
+                          torch::empty({std::min(rows, queries.size(0)), train.size(0)}, bank.options()),
                       out = torch::empty({queries.size(0)}, torch::kInt64);
   for (int64_t begin = 0; begin < queries.size(0); begin += rows) {
-    const torch::Tensor piece = queries.slice(0, begin, begin + rows);
+    const torch::Tensor piece = queries.slice(0, begin, begin + rows).to(device);
     torch::Tensor found = similarity.slice(0, 0, piece.size(0));
     at::mm_out(found, piece, bank);
-    out.slice(0, begin, begin + rows).copy_(vote(found, labels, classes, how));
+    out.slice(0, begin, begin + rows).copy_(vote(found, there, classes, how));
   }
   return out;
 }

@@ -42,7 +42,7 @@ struct NeighbourVote {
   int64_t neighbours = 20;
   double temperature = 0;
 };
-// Classifies `test` by the labels of `train`; returns int64 [test samples]. Throws a usage error if there are
+// Classifies `test` by the labels of `train`, on the device of `train`; returns int64 [test samples] on the CPU. Throws a usage error if there are
 // fewer samples than neighbours.
 torch::Tensor neighbour_classes(const torch::Tensor& train, const torch::Tensor& labels,
                                 const torch::Tensor& test, const NeighbourVote& vote);

@@ -51,7 +51,7 @@ class InceptionTransform final : public data::Transform {
   std::vector<data::Field> fields_;
 };
 
-torch::Tensor floats(const torch::Tensor& x) { return x.to(torch::kCPU, torch::kFloat32).contiguous(); }
+torch::Tensor floats(const torch::Tensor& x) { return x.to(torch::kFloat32).contiguous(); }
 torch::Tensor shares(const torch::Tensor& logits) {
   return torch::softmax(logits.to(torch::kCPU, torch::kFloat64), 1).contiguous();
 }

@@ -15,11 +15,11 @@
 
 namespace tessera::tasks {
 
-// Features of a batch of images, on the CPU.
+// Features of a batch of images, contiguous.
 struct ImageFeatures {
-  torch::Tensor pooled;         // f32 [batch, width()]
-  torch::Tensor spatial;        // f32 [batch, spatial_width()]; undefined if that is 0
-  torch::Tensor probabilities;  // f64 [batch, classes()]; undefined if that is 0
+  torch::Tensor pooled;         // f32 [batch, width()], on the network's device
+  torch::Tensor spatial;        // f32 [batch, spatial_width()], there; undefined if that is 0
+  torch::Tensor probabilities;  // f64 [batch, classes()], on the CPU; undefined if that is 0
 };
 
 class FeatureExtractor {

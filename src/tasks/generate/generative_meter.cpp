@@ -22,13 +22,14 @@ GenerativeMeter::GenerativeMeter(const FeatureExtractor& extractor, const MeterO
 void GenerativeMeter::add(const ImageFeatures& features) {
   const int64_t first = pooled_.samples(), count = features.pooled.size(0), width = pooled_.width();
   check(first + count <= options_.samples, "more than ", options_.samples, " samples");
-  const std::span<const float> rows = values_of(features.pooled);
-  pooled_.add(rows);
-  if (spatial_) spatial_->add(values_of(features.spatial));
+  pooled_.add(features.pooled);
+  if (spatial_) spatial_->add(features.spatial);
   if (score_)
     score_->add({features.probabilities.const_data_ptr<double>(),
                  static_cast<size_t>(features.probabilities.numel())});
   if (!file_) return;
+  const torch::Tensor here = features.pooled.cpu();
+  const std::span<const float> rows = values_of(here);
   // Sample i is the k-th kept one if i = floor(k N / keep).
   const int64_t keep = std::min(options_.keep, options_.samples);
   for (int64_t i = first; i < first + count; ++i) {

@@ -6,11 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "eval/frechet.h"
 #include "eval/generative.h"
 #include "io/files/file.h"
 #include "tasks/base/findings.h"
 #include "tasks/generate/feature_extractor.h"
+#include "tasks/generate/feature_moments.h"
 
 namespace tessera::tasks {
 
@@ -36,8 +36,8 @@ class GenerativeMeter {
  private:
   eval::FeatureOrigin origin_;
   MeterOptions options_;
-  eval::Moments pooled_;
-  std::optional<eval::Moments> spatial_;
+  FeatureMoments pooled_;
+  std::optional<FeatureMoments> spatial_;
   std::optional<eval::InceptionScoreMeter> score_;
   int64_t kept_count_ = 0;
   std::unique_ptr<TemporaryFile> file_;

@@ -38,6 +38,37 @@ TEST(GenerativeMeter, BatchesChangeNothing) {
   EXPECT_EQ(whole.statistics().origin.extractor, "listed");
 }
 
+// The sums of a device, here in main memory.
+TEST(MomentsThere, AreThoseOfTheHost) {
+  const torch::Tensor x = 5 + rows(100);
+  eval::Moments here(3);
+  MomentsThere there(3);
+  for (const torch::Tensor& piece : x.split(7)) {
+    here.add(values(piece.contiguous())), there.add(piece);
+  }
+  EXPECT_EQ(there.samples(), 100);
+  const eval::Gaussian want = here.gaussian(), got = there.gaussian();
+  for (size_t i = 0; i < want.mean.size(); ++i) EXPECT_NEAR(got.mean[i], want.mean[i], 1e-12);
+  for (size_t i = 0; i < want.covariance.size(); ++i)
+    EXPECT_NEAR(got.covariance[i], want.covariance[i], 1e-12);
+}
+
+TEST(MomentsThere, NameTheSampleThatIsNotFinite) {
+  MomentsThere moments(3);
+  EXPECT_ANY_THROW(moments.gaussian());
+  torch::Tensor x = rows(9);
+  moments.add(x);
+  x[4][1] = NAN, x[7][0] = HUGE_VAL;
+  moments.add(x), moments.add(rows(2));
+  try {
+    moments.gaussian();
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "a feature of sample 13 is not finite");
+  }
+  EXPECT_ANY_THROW(moments.add(torch::zeros({2, 4})));
+}
+
 // Sets sorted by class are sampled evenly.
 TEST(GenerativeMeter, KeepsSamplesAtEvenDistances) {
   Listed extractor;

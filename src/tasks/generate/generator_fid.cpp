@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "tasks/generate/feature_moments.h"
 
 namespace tessera::tasks {
 namespace {
@@ -36,12 +37,11 @@ GeneratorFid::GeneratorFid(OpenExtractor open, const GeneratorFidConfig& config,
 eval::Gaussian GeneratorFid::gaussian_of(int64_t count, const Draw& images,
                                          const std::function<bool()>& alive) {
   const auto transform = extractor_->transform();
-  eval::Moments moments(extractor_->width());
+  FeatureMoments moments(extractor_->width());
   for (int64_t first = 0; first < count; first += kBatch) {
     if (alive && !alive()) throw Error(ErrorKind::interrupted, "interrupted while FID was measured");
     const std::vector<Image> batch = images(first, std::min(kBatch, count - first));
-    const torch::Tensor pooled = extractor_->extract(prepared(*transform, batch)).pooled;
-    moments.add({pooled.const_data_ptr<float>(), static_cast<size_t>(pooled.numel())});
+    moments.add(extractor_->extract(prepared(*transform, batch)).pooled);
   }
   return moments.gaussian();
 }
