@@ -223,7 +223,7 @@ void check_detr_train(Comparison& comparison, const Golden& golden, const std::s
     for (const auto& [name, value] : {std::pair<std::string, Tensor>{"loss_ce", parts.mean_label()},
                                       {"loss_bbox", parts.mean_box()},
                                       {"loss_giou", parts.mean_overlap()},
-                                      {"cardinality_error", torch::tensor(parts.cardinality_error)}})
+                                      {"cardinality_error", parts.cardinality_error}})
       allowed.output(comparison, label + name + behind, value, want(name + behind));
     loss = loss + costs.label * parts.mean_label() + costs.box * parts.mean_box() +
            costs.overlap * parts.mean_overlap();
@@ -233,7 +233,7 @@ void check_detr_train(Comparison& comparison, const Golden& golden, const std::s
       allowed.output(comparison, label + key, all[layer], want(key));
     }
     if (!is_last) continue;
-    allowed.output(comparison, label + "class_error", torch::tensor(parts.label_error), want("class_error"));
+    allowed.output(comparison, label + "class_error", parts.label_error, want("class_error"));
     for (size_t i = 0; i < matches.size(); ++i) {
       const std::string key = "match." + std::to_string(i);
       comparison.equal(label + key, matches[i].queries, want(key + ".query"));

@@ -42,7 +42,7 @@ CaseResult check_detr_set(const Golden& golden) {
     for (const auto& [name, value] : {std::pair<std::string, Tensor>{"loss_ce", loss.mean_label()},
                                       {"loss_bbox", loss.mean_box()},
                                       {"loss_giou", loss.mean_overlap()},
-                                      {"cardinality_error", torch::tensor(loss.cardinality_error)},
+                                      {"cardinality_error", loss.cardinality_error},
                                       {"total", total}})
       allowed.output(comparison, name, value, golden.tensor("output." + name));
     total.backward();

@@ -106,8 +106,54 @@ torch::Tensor AnchorOptions::anchors(int64_t level, Extent grid, Extent stride,
   return boxes.to(type);
 }
 
+namespace {
+
+// Returns overlap() of all pairs, [boxes, truths] in float64.
+torch::Tensor overlaps_there(const torch::Tensor& boxes, const torch::Tensor& truths) {
+  const auto type = boxes.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const torch::Tensor a = boxes.detach().to(type).unsqueeze(1),
+                      b = truths.detach().to(boxes.device(), type).unsqueeze(0);
+  const auto side = [](const torch::Tensor& box, int64_t axis) {
+    return box.select(2, axis + 2) - box.select(2, axis);
+  };
+  const auto shared = [&](int64_t axis) {
+    return (torch::minimum(a.select(2, axis + 2), b.select(2, axis + 2)) -
+            torch::maximum(a.select(2, axis), b.select(2, axis)))
+        .clamp_min(0);
+  };
+  const torch::Tensor inside = shared(0) * shared(1),
+                      both = side(a, 0) * side(a, 1) + side(b, 0) * side(b, 1) - inside;
+  return torch::where(inside > 0, inside / both, 0).to(torch::kFloat64);
+}
+
+}  // namespace
+
+Matches match_boxes_there(const torch::Tensor& boxes, const torch::Tensor& truths,
+                          const MatchOptions& options) {
+  const int64_t count = boxes.size(0), truth_count = truths.size(0);
+  const auto numbers = [&](int64_t value) { return std::vector<int64_t>(static_cast<size_t>(count), value); };
+  if (truth_count == 0 || count == 0) return {numbers(Matches::kBackground), numbers(0)};
+  const torch::Tensor overlaps = overlaps_there(boxes, truths), most = overlaps.amax(1);
+  const torch::Tensor index = torch::arange(truth_count, overlaps.options().dtype(torch::kInt64));
+  const torch::Tensor best = torch::where(overlaps == most.unsqueeze(1), index, truth_count).amin(1);
+  torch::Tensor truth = torch::where(
+      most >= options.high, best,
+      torch::where(most < options.low, Matches::kBackground, Matches::kBetween).to(torch::kInt64));
+  if (options.weak != WeakMatches::none) {
+    const torch::Tensor of_truth = overlaps.amax(0);
+    torch::Tensor weak = overlaps == of_truth;
+    const bool given = options.weak == WeakMatches::given;
+    if (given) weak = weak.logical_and(of_truth >= options.weakest);
+    truth = torch::where(weak.any(1), given ? torch::where(weak, index, -1).amax(1) : best, truth);
+  }
+  const torch::Tensor host = torch::stack({truth, best}).to(torch::kInt32).cpu();
+  const int32_t* found = host.const_data_ptr<int32_t>();
+  return {{found, found + count}, {found + count, found + 2 * count}};
+}
+
 Matches match_boxes(const torch::Tensor& boxes, const torch::Tensor& truths, const MatchOptions& options) {
-  const torch::Tensor a = boxes.detach().to(torch::kCPU, torch::kFloat64).contiguous(),
+  if (!boxes.is_cpu()) return match_boxes_there(boxes, truths, options);
+  const torch::Tensor a = boxes.detach().to(torch::kFloat64).contiguous(),
                       b = truths.detach().to(torch::kCPU, torch::kFloat64).contiguous();
   const int64_t count = a.size(0), truth_count = b.size(0);
   Matches m;

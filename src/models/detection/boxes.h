@@ -64,7 +64,11 @@ struct Matches {
   std::vector<int64_t> truth;  // per box: its ground truth; kBackground below `low`, kBetween below `high`
   std::vector<int64_t> best;   // per box: the ground truth of largest overlap (the first of equals), or 0
 };
-// Overlaps are compared in double. Without ground truths all boxes are background.
+// Overlaps are compared in double. Without ground truths all boxes are background. Boxes on a GPU are matched there, and two numbers a
+// box are read back.
 Matches match_boxes(const torch::Tensor& boxes, const torch::Tensor& truths, const MatchOptions& options);
+// The same by tensor operations on the device of the boxes.
+Matches match_boxes_there(const torch::Tensor& boxes, const torch::Tensor& truths,
+                          const MatchOptions& options);
 
 }  // namespace tessera::models

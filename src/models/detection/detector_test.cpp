@@ -86,6 +86,27 @@ TEST(Detector, FindsTheSameAloneAndInABatch) {
 }
 
 // The losses sample from the anchors that match_anchors returns.
+// Anchors of a grid tie often: both ways have to choose the same.
+TEST(MatchBoxes, ThereAreThoseOfTheHost) {
+  torch::manual_seed(4);
+  for (const auto type : {torch::kFloat32, torch::kFloat64})
+    for (const int64_t truth_count : {0, 1, 9}) {
+      const AnchorOptions options{.sizes = {{16}, {32}}, .ratios = {0.5, 1, 2}};
+      const torch::Tensor anchors =
+          torch::cat({options.anchors(0, {8, 9}, {8, 8}, type), options.anchors(1, {4, 5}, {16, 16}, type)});
+      const torch::Tensor low = (torch::rand({truth_count, 2}) * 7).floor() * 8;
+      torch::Tensor truths = torch::cat({low, low + (torch::rand({truth_count, 2}) * 4).ceil() * 8}, 1);
+      if (truth_count > 1) truths[1] = truths[0];          // two that are equal
+      if (truth_count > 2) truths[2] = torch::zeros({4});  // and an empty one
+      for (const auto weak : {WeakMatches::none, WeakMatches::keep_own, WeakMatches::given}) {
+        const MatchOptions how{.low = 0.3, .high = 0.5, .weak = weak, .weakest = 0.2};
+        const Matches want = match_boxes(anchors, truths, how), got = match_boxes_there(anchors, truths, how);
+        EXPECT_EQ(got.truth, want.truth) << truth_count << " truths, weak " << static_cast<int>(weak);
+        EXPECT_EQ(got.best, want.best);
+      }
+    }
+}
+
 TEST(Detector, MatchedAnchorsAreThoseThatAreTrained) {
   for (const DetectorCode code : {DetectorCode::torchvision, DetectorCode::detectron2, DetectorCode::mmdet}) {
     DetectorOptions options = small(code);

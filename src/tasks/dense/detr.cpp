@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "nn/boxes.h"
+#include "ops/gpu.h"
 #include "ops/roi_align.h"
 #include "tasks/base/exported.h"
 #include "tasks/base/layer_features.h"
@@ -165,6 +166,21 @@ class DetrTask final : public ObjectTask {
     return all;
   }
 
+  // Returns the targets of a batch on a device, in two copies.
+  static std::vector<SetTargets> sent(std::vector<SetTargets> targets, torch::Device device) {
+    if (device.is_cpu() || targets.empty()) return targets;
+    std::vector<Tensor> labels, boxes;
+    for (const SetTargets& one : targets) labels.push_back(one.labels), boxes.push_back(one.boxes);
+    const Tensor all_labels = ops::sent_to(device, torch::cat(labels)),
+                 all_boxes = ops::sent_to(device, torch::cat(boxes));
+    int64_t at = 0;
+    for (SetTargets& one : targets) {
+      const int64_t count = one.labels.size(0);
+      one = {all_labels.narrow(0, at, count), all_boxes.narrow(0, at, count)}, at += count;
+    }
+    return targets;
+  }
+
   // Returns the objects of one image, best first, in pixels of the original image.
   std::vector<FoundObject> found_in(const Tensor& logits, const Tensor& boxes, Extent image,
                                     double least) const {
@@ -204,7 +220,7 @@ class DetrTask final : public ObjectTask {
 Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collective& others) {
   const Tensor& images = inputs.at("image");
   const std::vector<Extent> shown = shown_extents(inputs.on_host("extent"));
-  const std::vector<SetTargets> wanted = targets(inputs, shown);
+  const std::vector<SetTargets> wanted = sent(targets(inputs, shown), images.device());
   const models::Detr::Objects all = objects(images, shown, context);
   const int64_t layers = all.logits.size(0);
   const auto exact = [](const Tensor& x) {
@@ -229,8 +245,7 @@ Loss DetrTask::loss(const Inputs& inputs, const models::Context& context, Collec
     out.sum = out.sum.defined() ? out.sum + loss : loss;
     if (layer + 1 < layers) continue;
     const auto own = static_cast<double>(images.size(0));
-    for (const Tensor& term :
-         {label, box, overlap, torch::tensor(part.label_error, logits.options().requires_grad(false)) * own})
+    for (const Tensor& term : {label, box, overlap, part.label_error * own})
       out.terms.push_back({term.detach(), own});
   }
   return out;

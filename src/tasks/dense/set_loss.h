@@ -36,9 +36,10 @@ std::vector<SetMatch> match_sets(const torch::Tensor& logits, const torch::Tenso
 struct SetLoss {
   torch::Tensor label, box, overlap;
   double label_weight = 0;
-  int64_t objects = 0;           // all objects, matched or not
-  double label_error = 100;      // per cent of matched queries with a wrong class; 100 without matches
-  double cardinality_error = 0;  // mean over images of |queries not "nothing" - objects|
+  int64_t objects = 0;  // all objects, matched or not
+  torch::Tensor
+      label_error;  // [] float64: per cent of matched queries with a wrong class; 100 without matches
+  torch::Tensor cardinality_error;  // [] float64: mean over images of |queries not "nothing" - objects|
 
   torch::Tensor mean_label() const { return label / label_weight; }
   torch::Tensor mean_box() const { return box / divisor(); }
