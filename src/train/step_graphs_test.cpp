@@ -90,6 +90,42 @@ TEST_F(StepGraphsTest, ChangeNoBitOfOtherTasks) {
                     "task={name='diffuse', sample_steps=2}"});
 }
 
+TEST_F(StepGraphsTest, ChangeNoBitOfPreTraining) {
+  const std::string images = "preprocess={size=32, mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5]}";
+  expect_one_graph({"task={name='simmim', mask_patch=16}"});
+  expect_one_graph({"task={name='maskfeat', cell=4, window=32, mask_least=1}"});
+  expect_one_graph({"task={name='moco_v3', hidden=16, dim=8}"});
+  expect_one_graph({"model={name='igpt', image_size=32, patch_size=8, dim=16, depth=1, heads=2, colours=8}",
+                    "task={name='igpt'}", images});
+  expect_one_graph({"model={name='autoencoder_kl', dims=[8, 16], depth=1, latent_channels=2, groups=4}",
+                    "task={name='vae'}", images});
+  for (const std::string order : {"raster", "nested"})
+    expect_one_graph({"model={name='darl', dim=16, depth=1, heads=2, patch_size=16}",
+                      "task={name='darl', objective='diffusion', order='" + order + "', block=1}"});
+  expect_one_graph(
+      {"model={name='darl', dim=16, depth=1, heads=2, patch_size=16, two_stream=true, positions='rope_2d'}",
+       "task={name='darl', order='random'}"});
+}
+
+TEST_F(StepGraphsTest, ChangeNoBitOfTokenTargets) {
+  const std::string tokeniser = path("dvae/model.safetensors");
+  run_training(recipe("dvae", {"model={name='dalle', dims=[8, 16, 32, 32], depths=[1, 1, 1, 1], outputs=8}",
+                               "task={name='dvae', code_width=8}", "train.epochs=1",
+                               "preprocess={size=32, mean=[0.0, 0.0, 0.0], std=[1.0, 1.0, 1.0]}"}));
+  expect_one_graph({"task={name='beit', mask_least=1, codes=8, tokeniser='" + tokeniser + "'}"});
+  run_training(recipe("classify", {"train.epochs=1"}));
+  expect_one_graph(
+      {"task={name='mvp', mask_least=1, width=16, teacher='" + path("classify/model.safetensors") + "'}"});
+  expect_one_graph({"model={name='darl', dim=16, depth=1, heads=2, patch_size=16}",
+                    "task={name='darl', objective='tokens', codes=8, tokeniser='" + tokeniser + "'}"});
+}
+
+TEST_F(StepGraphsTest, ChangeNoBitOfMaskedAutoEncoders) {
+  expect_one_graph({"task={name='mae', decoder_dim=16, decoder_depth=1, decoder_heads=2}"});
+  expect_one_graph({"model={name='eva02', dim=16, depth=2, heads=2, patch_size=16}",
+                    "task={name='mae', decoder_dim=16, decoder_depth=1, decoder_heads=2, fuse=[0]}"});
+}
+
 // A step ends without the host, by the kernels' emulator.
 TEST_F(StepGraphsTest, GoTogetherWithKernels) {
   kernels::gpu::use_table(tessera_gpu_table());
@@ -136,7 +172,7 @@ TEST_F(StepGraphsTest, WhatDiffersByStepHasNone) {
   expect_refusal("train.accumulate is 2", {"train.accumulate=2"});
   expect_refusal("train.checkpoint_activations is on", {"train.checkpoint_activations=true"});
   expect_refusal("the task's steps differ in their calls",
-                 {"task={name='mae', decoder_dim=16, decoder_depth=1, decoder_heads=2}"});
+                 {"task={name='dino', local_crops=0, out_dim=8, head_hidden=8, head_bottleneck=4}"});
 }
 
 TEST_F(StepGraphsTest, AFailureIsNotedAndIsNoError) {

@@ -16,6 +16,7 @@
 #include <numbers>
 
 #include "core/error.h"
+#include "core/recording.h"
 #include "models/base/capability.h"
 #include "models/base/causal_backbone.h"
 #include "models/base/family.h"
@@ -30,6 +31,7 @@
 #include "nn/position.h"
 #include "nn/rope.h"
 #include "nn/units.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 namespace {
@@ -361,6 +363,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
               order.scalar_type() == torch::kInt64,
           "an order of patches is ", order.scalar_type(), " ", order.sizes(), ", must be int64 [", patches,
           "] or [", batch, ", ", patches, "]");
+    if (!order.is_cpu() || Recording::is_on()) return order;  // no GPU waits for a look at values
     const torch::Tensor sorted = std::get<0>(order.sort(-1));
     check(torch::equal(sorted, torch::arange(patches, order.options()).expand_as(sorted)), "an order of ",
           patches, " patches must be a permutation of 0 to ", patches - 1);
@@ -369,7 +372,7 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
 
   // Returns rows of x [batch or 1, patches, dim] in the order of all samples or of each.
   static torch::Tensor in_order(const torch::Tensor& x, const torch::Tensor& order) {
-    if (order.dim() == 1) return x.index_select(1, order.to(x.device()));
+    if (order.dim() == 1) return x.index_select(1, ops::kept_on(x.device(), order));
     return rows_at_places(x.expand({order.size(0), -1, -1}), order);
   }
 
@@ -379,17 +382,16 @@ class Darl final : public CausalBackbone, public NextPatch, public MaskedAttenti
       return nn::resample_tokens(pos_embed_, 0, rows_, columns_, rows, columns, nn::Resample::bicubic);
     if (config_.positions != Positions::absolute) return {};
     const torch::Tensor& like = reads_tokens() ? token_embed_ : patch_embed_->weight;
-    return nn::sincos_2d(rows, columns, config_.dim).unsqueeze(0).to(like.device(), like.scalar_type());
+    return ops::kept_on(like.device(), nn::sincos_2d(rows, columns, config_.dim).unsqueeze(0))
+        .to(like.scalar_type());
   }
 
   // Returns the rotation of patches by their index in raster order, [tokens] or [batch, tokens]; -1 is the
   // start token.
   nn::Rotation rotation(const torch::Tensor& places, int64_t rows, int64_t columns) const {
     if (places.dim() == 1) return rotation_of(places, rows, columns);
-    const nn::Rotation all = rotation_of(places.flatten(), rows, columns);
-    if (!all.defined()) return all;
-    const int64_t heads = all.angles.dim() == 3 ? all.angles.size(0) : 1;
-    return {all.angles.reshape({heads, places.size(0), places.size(1), -1}).transpose(0, 1), all.magnitude};
+    const nn::Rotation all = rotation_of(torch::arange(-1, rows * columns, torch::kInt64), rows, columns);
+    return rotation_at_places(all, places + 1);
   }
 
   nn::Rotation rotation_of(const torch::Tensor& places, int64_t rows, int64_t columns) const {

@@ -10,6 +10,7 @@
 #include "models/base/model.h"
 #include "models/base/tokeniser.h"
 #include "nn/patch_embed.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 
@@ -49,7 +50,7 @@ torch::Tensor PatchPredictor::before_each_patch(const torch::Tensor& images, con
   Tokens tokens = encoder_->tokenise(images, context);
   const int64_t batch = images.size(0);
   if (index_.defined())
-    tokens = encoder_->keep(tokens, index_.to(images.device()).unsqueeze(0).expand({batch, -1}));
+    tokens = encoder_->keep(tokens, index_on(images.device()).unsqueeze(0).expand({batch, -1}));
   const Encoded encoded = encoder_->encode(tokens, context);
   const torch::Tensor behind = encoded.patches_of(encoded.tokens).slice(1, 0, patches() - 1);
   const torch::Tensor first = front_ > 0 ? encoded.tokens.slice(1, front_ - 1, front_)
@@ -87,6 +88,8 @@ torch::Tensor PatchPredictor::after(const torch::Tensor& embedded, Cache& cache)
                             : z;
 }
 
+torch::Tensor PatchPredictor::index_on(torch::Device device) const { return ops::kept_on(device, index_); }
+
 torch::Tensor PatchPredictor::in_order(const torch::Tensor& images, const torch::Tensor& orders) const {
   return arranged(nn::patchify(images, patch_), orders);
 }
@@ -97,7 +100,7 @@ torch::Tensor PatchPredictor::arranged(const torch::Tensor& raster, const torch:
     while (index.dim() < raster.dim()) index = index.unsqueeze(-1);
     return raster.gather(1, index.expand_as(raster));
   }
-  return index_.defined() ? raster.index_select(1, index_.to(raster.device())) : raster;
+  return index_.defined() ? raster.index_select(1, index_on(raster.device())) : raster;
 }
 
 torch::Tensor PatchPredictor::in_raster(const torch::Tensor& rows, const torch::Tensor& orders) const {
@@ -106,7 +109,7 @@ torch::Tensor PatchPredictor::in_raster(const torch::Tensor& rows, const torch::
     while (index.dim() < rows.dim()) index = index.unsqueeze(-1);
     return torch::empty_like(rows).scatter_(1, index.expand_as(rows), rows);
   }
-  return index_.defined() ? torch::empty_like(rows).index_copy_(1, index_.to(rows.device()), rows) : rows;
+  return index_.defined() ? torch::empty_like(rows).index_copy_(1, index_on(rows.device()), rows) : rows;
 }
 
 torch::Tensor PatchPredictor::to_images(const torch::Tensor& pixels, const torch::Tensor& orders) const {

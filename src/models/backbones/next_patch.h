@@ -63,6 +63,8 @@ class PatchPredictor {
   CausalStep* causal_;
   NextPatch* next_;  // a trunk with a separate pass for this, or null
   std::vector<int64_t> order_;
+  torch::Tensor index_on(torch::Device device) const;
+
   torch::Tensor index_;  // the order as a tensor; undefined for raster order
   int64_t patch_ = 0, rows_ = 0, columns_ = 0, front_ = 0;
 };

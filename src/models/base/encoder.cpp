@@ -1,6 +1,8 @@
 #include "models/base/encoder.h"
 
 #include "core/error.h"
+#include "core/recording.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 
@@ -50,6 +52,7 @@ void check_index(const torch::Tensor& index, int64_t batch, int64_t patches) {
       index.dim() == 2 && index.size(0) == batch && index.size(1) > 0 && index.scalar_type() == torch::kInt64,
       "the patches to keep are ", index.scalar_type(), " ", index.sizes(), ", must be int64 [", batch,
       ", kept]");
+  if (!index.is_cpu() || Recording::is_on()) return;  // no GPU waits for a look at values
   check(index.min().item<int64_t>() >= 0 && index.max().item<int64_t>() < patches, "patches ",
         index.min().item<int64_t>(), " to ", index.max().item<int64_t>(), " are to be kept, there are 0 to ",
         patches - 1);
@@ -62,16 +65,15 @@ torch::Tensor rows_at_places(const torch::Tensor& x, const torch::Tensor& places
 
 nn::Rotation rotation_at_places(const nn::Rotation& rotation, const torch::Tensor& places) {
   if (!rotation.defined()) return rotation;
-  torch::Tensor angles = rotation.angles;
+  torch::Tensor angles = ops::kept_on(places.device(), rotation.angles);
   const int64_t batch = places.size(0), tokens = places.size(1);
-  const torch::Tensor index = places.to(angles.device());
   if (angles.dim() == 4) {
     const std::vector<int64_t> shape{batch, angles.size(1), tokens, angles.size(3)};
-    return {angles.gather(2, index.view({batch, 1, tokens, 1}).expand(shape)), rotation.magnitude};
+    return {angles.gather(2, places.view({batch, 1, tokens, 1}).expand(shape)), rotation.magnitude};
   }
   if (angles.dim() == 2) angles = angles.unsqueeze(0);
   const int64_t heads = angles.size(0);
-  const torch::Tensor rows = angles.index_select(1, index.flatten());
+  const torch::Tensor rows = angles.index_select(1, places.flatten());
   return {rows.view({heads, batch, tokens, angles.size(2)}).transpose(0, 1), rotation.magnitude};
 }
 

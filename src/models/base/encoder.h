@@ -75,7 +75,7 @@ class TokenEncoder {
   virtual torch::Tensor pool(const Encoded& encoded, const nn::Context& context = {}) = 0;
 };
 
-// Fails unless `index` is [batch, kept] int64 with values in 0 … patches - 1.
+// Fails unless `index` is [batch, kept] int64; on a CPU, with values in 0 … patches - 1.
 void check_index(const torch::Tensor& index, int64_t batch, int64_t patches);
 // Gather the tokens of each sample at `places` [batch, chosen] int64: rows of x [batch, tokens, width], of a
 // rotation or of a bias. Rotation and bias get a sample axis; undefined stays undefined.

@@ -2,6 +2,7 @@
 
 #include "nn/init.h"
 #include "nn/position.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 
@@ -49,7 +50,7 @@ torch::Tensor MaeDecoder::forward(const torch::Tensor& front, const torch::Tenso
   const torch::Tensor all =
       torch::cat({seen, mask_token_.to(seen.scalar_type()).expand({batch, masked, dim})}, 1);
   torch::Tensor x = all.gather(1, place.unsqueeze(-1).expand({-1, -1, dim})) +
-                    positions_.to(seen.device(), seen.scalar_type());
+                    ops::kept_on(seen.device(), positions_).to(seen.scalar_type());
   const int64_t before = front.defined() ? front.size(1) : 0;
   if (before > 0) x = torch::cat({embed_->forward(front), x}, 1);
   for (const auto& each : *blocks_) {

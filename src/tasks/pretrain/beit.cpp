@@ -9,7 +9,7 @@ namespace tessera::tasks {
 torch::Tensor beit_losses(const torch::Tensor& scores, const torch::Tensor& tokens,
                           const torch::Tensor& mask) {
   const torch::Tensor wide = scores.scalar_type() == torch::kFloat64 ? scores : scores.to(torch::kFloat32);
-  const torch::Tensor places = masked_places(mask);
+  const torch::Tensor places = masked_places(mask, scores.size(0));
   const torch::Tensor losses = torch::nll_loss(
       torch::log_softmax(wide, 1), tokens.flatten().index_select(0, places), {}, at::Reduction::None);
   return sums_by_sample(losses, places, mask);

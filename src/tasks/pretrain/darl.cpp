@@ -91,6 +91,7 @@ class Darl final : public Task, public DrawsPatches {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
     return {pass(inputs.main(), context).each().mean(1).sum(), {}};
   }
+  bool repeats_its_calls() const override { return true; }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });

@@ -73,6 +73,7 @@ class NextPixel final : public Task {
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override {
     return {losses(inputs.main(), context).sum(), {}};
   }
+  bool repeats_its_calls() const override { return true; }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }

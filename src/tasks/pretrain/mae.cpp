@@ -112,6 +112,7 @@ class Mae final : public Task {
     const torch::Tensor &images = inputs.at("image"), &order = inputs.at("order");
     return {each_loss(predict_pixels(images, order, context), images, order).sum(), {}};
   }
+  bool repeats_its_calls() const override { return true; }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });

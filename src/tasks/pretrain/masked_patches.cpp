@@ -151,10 +151,13 @@ std::vector<int64_t> MaskedRectangles::draw_mask(RandomStream& random) const {
 torch::Tensor MaskedRectangles::predicted(const torch::Tensor& images, const torch::Tensor& mask,
                                           const models::Context& context) {
   const torch::Tensor map = masker().masked_map(images, mask_of(mask), /*normed=*/true, context);
-  return layer_->forward(map.flatten(2).transpose(1, 2).flatten(0, 1).index_select(0, masked_places(mask)));
+  const torch::Tensor places = masked_places(mask, mask.size(0) * masked_);
+  return layer_->forward(map.flatten(2).transpose(1, 2).flatten(0, 1).index_select(0, places));
 }
 
-torch::Tensor masked_places(const torch::Tensor& mask) { return mask.flatten().nonzero().squeeze(1); }
+torch::Tensor masked_places(const torch::Tensor& mask, int64_t count) {
+  return mask.flatten().argsort(/*stable=*/true, 0, /*descending=*/true).narrow(0, 0, count);
+}
 
 torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& places,
                              const torch::Tensor& mask) {

@@ -41,6 +41,7 @@ class MaskedPatches : public Task {
   double weight(const Inputs& inputs) const override;
   bool weight_counts_samples() const override { return false; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective&) override;
+  bool repeats_its_calls() const override { return true; }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override;
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
 
@@ -108,8 +109,9 @@ class MaskedRectangles : public MaskedPatches {
   nn::Linear layer_{nullptr};
 };
 
-// Returns the places of a mask [batch, patches] that are 1, int64 [masked patches], row after row.
-torch::Tensor masked_places(const torch::Tensor& mask);
+// Returns the places of a mask [batch, patches] of 0 and 1 that are 1, int64 [count], row after row; `count` is their number, which
+// is not read from a device.
+torch::Tensor masked_places(const torch::Tensor& mask, int64_t count);
 // Adds up values [masked patches] by sample, [batch]; `places` are those of the mask.
 torch::Tensor sums_by_sample(const torch::Tensor& values, const torch::Tensor& places,
                              const torch::Tensor& mask);

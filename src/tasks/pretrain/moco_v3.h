@@ -82,6 +82,8 @@ class Moco final : public Task {
     return "its second network reads them between steps";
   }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
+  // The momentum network changes in place between the steps.
+  bool repeats_its_calls() const override { return true; }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override;
   MetricInfo main_metric() const override { return {"loss", Unit::number, false}; }
 

@@ -12,7 +12,7 @@ torch::Tensor mvp_losses(const torch::Tensor& predicted, const torch::Tensor& ta
     const torch::Tensor wide = x.scalar_type() == torch::kFloat64 ? x : x.to(torch::kFloat32);
     return wide / wide.norm(2, {-1}, true).clamp_min(1e-12);
   };
-  const torch::Tensor places = masked_places(mask);
+  const torch::Tensor places = masked_places(mask, predicted.size(0));
   const torch::Tensor masked = targets.detach().to(predicted.device()).flatten(0, 1).index_select(0, places);
   return sums_by_sample(1 - (unit(predicted) * unit(masked)).sum(-1), places, mask);
 }

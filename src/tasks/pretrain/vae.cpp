@@ -113,6 +113,7 @@ class Vae final : public Task {
     const auto count = static_cast<double>(inputs.size());
     return {pass.loss.sum(), {{pass.error.detach().sum(), count}, {pass.kl.detach().sum(), count}}};
   }
+  bool repeats_its_calls() const override { return true; }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
