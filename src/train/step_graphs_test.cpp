@@ -120,6 +120,39 @@ TEST_F(StepGraphsTest, ChangeNoBitOfTokenTargets) {
                     "task={name='darl', objective='tokens', codes=8, tokeniser='" + tokeniser + "'}"});
 }
 
+// Windows of texts: the last one is shorter, so that the number of tokens differs by step.
+TEST_F(StepGraphsTest, ChangeNoBitOfLanguageTasks) {
+  make_directories(path("texts"));
+  for (const std::string name : {"numbers", "others"}) {
+    std::string words;
+    for (int64_t i = 0; std::ssize(words) < 1000; ++i)
+      words += name + " after " + std::to_string(i * i) + ", ";
+    write_text_atomic(path("texts/" + name + ".txt"), words);
+  }
+  const std::string data = "data={path='text:" + path("texts") + "', val_share=0.5}",
+                    none = "model={name='none'}", steps = "train.steps=" + std::to_string(kSteps),
+                    small = "dim=16, heads=2";
+  for (const std::string kind : {"gpt2", "llama", "bloom"})
+    expect_one_graph({none, data, "train.epochs=0", steps,
+                      "task={name='language', length=16, language={kind='" + kind + "', " + small +
+                          ", depth=1, context=16}}"});
+  for (const std::string kind : {"t5", "transformer"})
+    expect_one_graph({none, data, "train.epochs=0", steps,
+                      "task={name='language', form='seq2seq', length=16, seq2seq={kind='" + kind + "', " +
+                          small + ", encoder_depth=1, decoder_depth=1, hidden=32, head_dim=8}}"});
+  expect_one_graph({none, data, "train.epochs=0", steps,
+                    "task={name='bert', length=16, encoder={" + small + ", depth=1, context=16}}"});
+}
+
+TEST_F(StepGraphsTest, ChangeNoBitOfPairs) {
+  const std::string data = "data={path='shapes:task=text,size=32,train=64,val=24'}",
+                    texts = "embed_dim=8, text_dim=16, text_depth=1, text_heads=2, context_length=24, ";
+  expect_one_graph({data, "task={name='clip', " + texts + "equal_captions='ignored'}"});
+  expect_one_graph({data, "task={name='clip', " + texts + "loss='sigmoid', causal=false, text_pool='last'}"});
+  expect_one_graph({data, "task={name='clip', " + texts + "similarity='tokens'}"});
+  expect_one_graph({data, "task={name='clip', " + texts + "views={weight=1.0, hidden=16, dim=8}}"});
+}
+
 TEST_F(StepGraphsTest, ChangeNoBitOfMaskedAutoEncoders) {
   expect_one_graph({"task={name='mae', decoder_dim=16, decoder_depth=1, decoder_heads=2}"});
   expect_one_graph({"model={name='eva02', dim=16, depth=2, heads=2, patch_size=16}",

@@ -8,6 +8,7 @@
 #include "nn/relative_position.h"
 #include "ops/attention.h"
 #include "ops/cached_attention.h"
+#include "ops/gpu.h"
 #include "ops/inference.h"
 #include "ops/linear.h"
 
@@ -245,6 +246,30 @@ LanguageModel::Shared LanguageModel::shared_of_step(const StepPlace& place) {
   return shared;
 }
 
+// Returns cosines and sines of places [(batch,) tokens] below `keys`, [(batch, 1,) tokens, pairs]. With `kept`, they are rows of a table
+// that the device keeps, so that nothing is copied between it and the host.
+nn::RotationTables LanguageModel::rotation_of(const torch::Tensor& places, int64_t keys,
+                                              const torch::Tensor& x, bool kept) const {
+  const nn::RopeScaling scaling = config_.scaling();
+  const torch::Tensor frequency = nn::rotary_frequencies(config_.head_dim, config_.theta, scaling, keys);
+  const double magnitude = nn::rotary_magnitude(scaling);
+  const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  if (!kept) {
+    const torch::Tensor angles = places.to(torch::kCPU, torch::kFloat64).unsqueeze(-1) * frequency;
+    const torch::Tensor by_head = angles.dim() == 3 ? angles.unsqueeze(1) : angles;
+    return {(by_head.cos() * magnitude).to(x.device(), wide),
+            (by_head.sin() * magnitude).to(x.device(), wide)};
+  }
+  const nn::RotationTables all =
+      nn::rotation_tables({torch::outer(torch::arange(keys, torch::kFloat64), frequency), magnitude}, x);
+  const auto rows = [&](const torch::Tensor& table) {
+    const torch::Tensor there = table.to(x.device(), wide);
+    if (places.dim() == 1) return there;
+    return there.index_select(0, places.flatten()).view({places.size(0), 1, places.size(1), -1});
+  };
+  return {rows(all.cos), rows(all.sin)};
+}
+
 LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const torch::Tensor& x) const {
   if (input.place) return shared_of_step(*input.place);
   const LanguageForm& form = language_form(config_.kind);
@@ -265,21 +290,14 @@ LanguageModel::Shared LanguageModel::shared_of(const TextInput& input, const tor
     shared.places = torch::arange(before, keys, integers);
   }
   if (form.positions == Positions::rotary) {
-    const nn::RopeScaling scaling = config_.scaling();
-    const torch::Tensor frequency = nn::rotary_frequencies(config_.head_dim, config_.theta, scaling, keys);
-    const torch::Tensor angles =
-        shared.places.to(torch::kCPU, torch::kFloat64).unsqueeze(-1) * frequency;  // [(batch,) tokens, pairs]
-    const torch::Tensor by_head = angles.dim() == 3 ? angles.unsqueeze(1) : angles;
-    const auto wide = x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-    const double magnitude = nn::rotary_magnitude(scaling);
-    shared.cos = (by_head.cos() * magnitude).to(x.device(), wide);
-    shared.sin = (by_head.sin() * magnitude).to(x.device(), wide);
+    const nn::RotationTables rows = rotation_of(shared.places, keys, x, /*kept=*/!input.cache);
+    shared.cos = rows.cos, shared.sin = rows.sin;
     if (tokens == 1) shared.step.cos = shared.cos.flatten(0, -2), shared.step.sin = shared.sin.flatten(0, -2);
   }
   if (form.positions == Positions::alibi) {
     // Distances are counted from the last key, since a constant for all keys of a query changes nothing.
     const torch::Tensor behind = torch::arange(1 - keys, 1, integers).to(torch::kFloat64);
-    const torch::Tensor slopes = nn::alibi_slopes(config_.heads).to(x.device());
+    const torch::Tensor slopes = ops::kept_on(x.device(), nn::alibi_slopes(config_.heads));
     shared.step.slopes = slopes;
     const torch::Tensor bias = (slopes.view({1, -1, 1, 1}) * behind).to(x.scalar_type());
     shared.attention.bias = shared.attention.bias.defined() ? shared.attention.bias + bias : bias;

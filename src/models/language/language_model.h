@@ -25,6 +25,7 @@
 #include "models/language/projection.h"
 #include "nn/layer_division.h"
 #include "nn/linear.h"
+#include "nn/rope.h"
 #include "nn/rope_scaling.h"
 #include "nn/units.h"
 
@@ -182,6 +183,8 @@ class LanguageModel : public torch::nn::Module, public nn::Stack, public nn::Div
   torch::Tensor feed_forward(const Block& block, const torch::Tensor& x) const;
   torch::Tensor gated(const Block& block, const nn::DeferredNorm& x) const;
   Shared shared_of(const TextInput& input, const torch::Tensor& x) const;
+  nn::RotationTables rotation_of(const torch::Tensor& places, int64_t keys, const torch::Tensor& x,
+                                 bool kept) const;
   static Shared shared_of_step(const StepPlace& place);
 
   LanguageConfig config_;

@@ -6,6 +6,7 @@
 #include "nn/position.h"
 #include "nn/relative_position.h"
 #include "ops/attention.h"
+#include "ops/gpu.h"
 
 namespace tessera::models {
 namespace {
@@ -19,6 +20,11 @@ torch::Tensor padding_bias(const torch::Tensor& mask, const torch::Tensor& like)
   const torch::Tensor zeros =
       torch::zeros({mask.size(0), 1, 1, mask.size(1)}, like.options().requires_grad(false));
   return zeros.masked_fill(~mask.to(torch::kBool).view({mask.size(0), 1, 1, mask.size(1)}), kUnseen);
+}
+
+// Returns a table for tokens after `before` others. The device keeps that of whole texts.
+torch::Tensor table_on(torch::Device device, const torch::Tensor& table, int64_t before) {
+  return before == 0 ? ops::kept_on(device, table) : table.to(device);
 }
 
 torch::Tensor sum_of(const torch::Tensor& a, const torch::Tensor& b) {
@@ -171,9 +177,9 @@ class Classic final : public Seq2Seq {
   // Embeds tokens that follow `before` others.
   torch::Tensor embed(const torch::Tensor& ids, int64_t before) const {
     const torch::Tensor x = torch::embedding(embedding_, ids) * std::sqrt(static_cast<double>(config_.dim));
-    return x + nn::sinusoids(before + ids.size(1), config_.dim, nn::Waves::side_by_side)
-                   .slice(0, before)
-                   .to(x.device(), x.scalar_type());
+    const torch::Tensor waves =
+        nn::sinusoids(before + ids.size(1), config_.dim, nn::Waves::side_by_side).slice(0, before);
+    return x + table_on(x.device(), waves, before).to(x.scalar_type());
   }
   Seq2SeqConfig config_;
   torch::Tensor embedding_;
@@ -289,7 +295,7 @@ class T5 final : public Seq2Seq {
     const torch::Tensor key = torch::arange(before + tokens, torch::kInt64), query = key.slice(0, before);
     const torch::Tensor buckets = nn::relative_buckets(key.unsqueeze(0) - query.unsqueeze(1), !causal,
                                                        config_.buckets, config_.furthest);
-    return torch::embedding(table, buckets.to(table.device())).permute({2, 0, 1}).unsqueeze(0);
+    return torch::embedding(table, table_on(table.device(), buckets, before)).permute({2, 0, 1}).unsqueeze(0);
   }
 
   KeysValues keys_and_values(Attention& layer, const torch::Tensor& read) const {

@@ -37,6 +37,15 @@ BertText bert_text(std::vector<int32_t> first, std::vector<int32_t> second, bool
   return out;
 }
 
+namespace {
+
+// Returns how many of `count` tokens are masked.
+int64_t masked_tokens(double ratio, int64_t count) {
+  return std::clamp<int64_t>(std::llround(ratio * static_cast<double>(count)), 1, count);
+}
+
+}  // namespace
+
 void mask_window(double ratio, const BertTokens& tokens, int64_t vocabulary, RandomStream& random,
                  std::span<int32_t> ids, std::span<int32_t> targets) {
   std::fill(targets.begin(), targets.end(), static_cast<int32_t>(kNotLearned));
@@ -45,7 +54,7 @@ void mask_window(double ratio, const BertTokens& tokens, int64_t vocabulary, Ran
     if (ids[i] != tokens.end) words.push_back(i);
   if (words.empty()) return;
   const auto count = std::ssize(words);
-  const int64_t masked = std::clamp<int64_t>(std::llround(ratio * static_cast<double>(count)), 1, count);
+  const int64_t masked = masked_tokens(ratio, count);
   const std::vector<int64_t> order = random.permutation(count);
   for (int64_t i = 0; i < masked; ++i) {
     const size_t place = words[static_cast<size_t>(order[static_cast<size_t>(i)])];
@@ -182,10 +191,13 @@ class BertTask final : public Task, public TextClasses {
     return static_cast<double>((inputs.on_host(kMaskTargets) >= 0).sum().item<int64_t>());
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
-    const Scored scored = score(inputs.main());
-    const torch::Tensor right = (scored.scores.detach().argmax(1) == scored.labels).sum().to(torch::kFloat32);
-    return {models::bert_class_loss(scored.scores, scored.labels), {{right, weight(inputs)}}};
+    const Scored scored = score(inputs.main(), /*counts=*/false);
+    const torch::Tensor right = (scored.scores.detach().argmax(1) == scored.labels).sum();
+    const Term accuracy = classifies() ? Term{right.to(torch::kFloat32), static_cast<double>(inputs.size())}
+                                       : right_tokens(right, scored.labels);
+    return {models::bert_class_loss(scored.scores, scored.labels), {accuracy}};
   }
+  bool repeats_its_calls() const override { return true; }
 
   std::vector<Prediction> predict_texts(std::span<const GivenText> texts, int64_t most) override;
 
@@ -276,12 +288,22 @@ class BertTask final : public Task, public TextClasses {
   // Returns the vectors of ids [samples, tokens]; ids below 0 are padding. `segments` may be undefined.
   torch::Tensor hidden(const torch::Tensor& ids, const torch::Tensor& segments) {
     const torch::Tensor given = ids.to(torch::kInt64), seen = given >= 0;
-    models::BertInput read{.ids = at::where(seen, given, static_cast<int64_t>(tokens_.pad)), .mask = seen};
+    models::BertInput read{.ids = given.masked_fill(~seen, static_cast<int64_t>(tokens_.pad)), .mask = seen};
     if (segments.defined()) read.segments = segments.to(torch::kInt64);
     return model_->hidden(read);
   }
 
-  Scored score(const StreamInputs& inputs) {
+  // Returns the places of tokens with a label. Without counting them there are as many as windows can have, so that the host waits for no
+  // number; those too many have no label.
+  torch::Tensor masked_places(const torch::Tensor& labels, int64_t windows, bool counts) const {
+    const torch::Tensor masked = labels >= 0;
+    if (counts) return masked.nonzero().squeeze(1);
+    return masked.to(torch::kUInt8)
+        .argsort(/*stable=*/true, 0, /*descending=*/true)
+        .narrow(0, 0, windows * masked_tokens(config_.mask_ratio, config_.length - 1));
+  }
+
+  Scored score(const StreamInputs& inputs, bool counts = true) {
     const torch::Tensor hidden =
         this->hidden(inputs.at(kIds), classifies() ? inputs.at(kSegments) : torch::Tensor());
     Scored out;
@@ -289,7 +311,7 @@ class BertTask final : public Task, public TextClasses {
       out = {model_->class_scores(hidden), inputs.at("label")};
     } else {
       const torch::Tensor labels = inputs.at(kMaskTargets).to(torch::kInt64).flatten();
-      const torch::Tensor places = (labels >= 0).nonzero().squeeze(1);
+      const torch::Tensor places = masked_places(labels, inputs.size, counts);
       out = {model_->token_scores(hidden.flatten(0, 1).index_select(0, places)),
              labels.index_select(0, places)};
     }

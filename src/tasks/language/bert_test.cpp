@@ -86,8 +86,9 @@ TEST(Bert, PaddingChangesNothing) {
   EXPECT_THROW(bert.hidden({.ids = torch::zeros({1, 13}, torch::kInt64)}), Error);
 }
 
+// Two tokens of a window of eight may be masked.
 TEST(BertTask, TheLossIsThatOfMaskedTokens) {
-  const auto task = bert_kind().make(bert_setup());
+  const auto task = bert_kind().make(bert_setup(table({{"mask_ratio", 0.3}})));
   move(task->parts(), torch::kCPU, torch::kFloat64);
   torch::manual_seed(1);
   torch::Tensor ids = torch::randint(0, 200, {2, 8}, torch::kInt32),

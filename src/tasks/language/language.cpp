@@ -80,8 +80,9 @@ class Language final : public Task, public Answers, public LanguageBeginner {
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.at("ids"));
-    return token_loss(scored.logits, scored.labels, weight(inputs), part_->model()->config().vocabulary);
+    return token_loss(scored.logits, scored.labels, part_->model()->config().vocabulary);
   }
+  bool repeats_its_calls() const override { return true; }
 
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });

@@ -59,8 +59,8 @@ torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& label
 namespace {
 
 // Returns the cross entropy from logits [tokens, own words]; each process has other words (Shoeybi et al. 2019, section 3).
-Loss divided_token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count,
-                        const nn::Share& own, const nn::LayerDivision& division) {
+Loss divided_token_loss(const torch::Tensor& logits, const torch::Tensor& labels, const nn::Share& own,
+                        const nn::LayerDivision& division) {
   const torch::Tensor largest = [&] {
     const torch::NoGradGuard no_grad;
     const torch::Tensor each = torch::zeros({division.size(), logits.size(0)}, logits.options());
@@ -74,23 +74,25 @@ Loss divided_token_loss(const torch::Tensor& logits, const torch::Tensor& labels
                       total = nn::leave_division((logits - largest.unsqueeze(1)).exp().sum(1), division),
                       learned = labels != kNotLearned;
   const torch::Tensor right = ((wanted.detach() >= largest) & learned).sum();
-  return {(total.log() + largest - wanted).masked_fill(~learned, 0).sum(),
-          {{right.to(torch::kFloat32), count}}};
+  return {(total.log() + largest - wanted).masked_fill(~learned, 0).sum(), {right_tokens(right, labels)}};
 }
 
 }  // namespace
 
-Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count, int64_t words) {
+Term right_tokens(const torch::Tensor& right, const torch::Tensor& labels) {
+  return {right.to(torch::kFloat32) / (labels != kNotLearned).sum().to(torch::kFloat32), 1};
+}
+
+Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, int64_t words) {
   if (logits.size(-1) < words) {
     const nn::LayerDivision* const division = nn::division_of(words);
     check(division && logits.size(-1) == division->share_of(words).count, "logits of ", logits.size(-1),
           " words, the vocabulary has ", words);
-    return divided_token_loss(logits.flatten(0, 1), labels.flatten(), count, division->share_of(words),
-                              *division);
+    return divided_token_loss(logits.flatten(0, 1), labels.flatten(), division->share_of(words), *division);
   }
   const torch::Tensor right = (logits.detach().argmax(-1) == labels).sum();
   return {at::cross_entropy_loss(logits.flatten(0, 1), labels.flatten(), {}, at::Reduction::Sum, kNotLearned),
-          {{right.to(torch::kFloat32), count}}};
+          {right_tokens(right, labels)}};
 }
 
 std::vector<Metric> token_metrics(const MetricInfo& main, const SampleRows& rows) {

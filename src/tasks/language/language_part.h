@@ -45,10 +45,11 @@ int32_t separator_of(const Tokeniser& tokeniser, const std::string& path);
 // Returns the loss, the number and the right ones of each sample's tokens, double [batch, 3]: logits [batch, tokens,
 // vocabulary], labels int64 [batch, tokens], kNotLearned for tokens that do not count.
 torch::Tensor token_sums(const torch::Tensor& logits, const torch::Tensor& labels);
-// Returns the sum of the tokens' cross entropy, with the right ones among the `count` tokens as its only term. Logits
-// and labels as for token_sums(). `words`: size of the vocabulary; the logits may be those of one process's words
-// (LanguageModel::logits_share).
-Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, double count, int64_t words);
+// Returns the sum of the tokens' cross entropy, with the share of right ones as its only term. Logits and labels as for token_sums().
+// `words`: size of the vocabulary; the logits may be those of one process's words (LanguageModel::logits_share).
+Loss token_loss(const torch::Tensor& logits, const torch::Tensor& labels, int64_t words);
+// Returns the share of right ones among the tokens with a label, counted on the device.
+Term right_tokens(const torch::Tensor& right, const torch::Tensor& labels);
 // Returns perplexity (`main`), loss and accuracy of such rows.
 std::vector<Metric> token_metrics(const MetricInfo& main, const SampleRows& rows);
 

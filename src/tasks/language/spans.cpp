@@ -127,8 +127,9 @@ class SpanTask final : public Task, public Answers {
   }
   Loss loss(const Inputs& inputs, const models::Context&, Collective&) override {
     const Scored scored = score(inputs.main());
-    return token_loss(scored.logits, scored.labels, weight(inputs), scored.logits.size(-1));
+    return token_loss(scored.logits, scored.labels, scored.logits.size(-1));
   }
+  bool repeats_its_calls() const override { return true; }
   std::vector<std::unique_ptr<Evaluator>> evaluators() override {
     return one_evaluator(*this, [this](const EvaluateOptions& options) { return evaluate(options); });
   }

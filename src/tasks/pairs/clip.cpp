@@ -25,6 +25,7 @@ namespace tessera::tasks {
 namespace {
 
 constexpr const char *kMasked = "masked_tokens", *kTargets = "masked_targets";  // i32 [context_length]
+constexpr int64_t kTextStep = 8;                  // captions are cut to multiples of it
 constexpr const char* kGroups = "caption_group";  // f64 []: equal for equal captions
 
 // Returns an id computed from the tokens: equal for equal captions, and exact in a float64.
@@ -131,16 +132,11 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   }
   StreamSpec validation() const override { return validation_images(validation_, preprocess_); }
 
-  // Adds group ids: equal captions have equal ones.
+  // Adds group ids: equal captions have equal ones. Cuts captions that the text tower need not read to their ends.
   void prepare(std::span<data::Batch> batches, const StepKey& key) const override {
     if (config_.masks_texts()) add_masks(batches[0], key);
-    if (config_.equal_captions == EqualPairs::negatives) return;
-    data::Batch& batch = batches[0];
-    const std::span<int32_t> tokens = batch.values<int32_t>("tokens");
-    const auto length = static_cast<size_t>(config_.context_length);
-    const std::span<double> groups =
-        batch.add({.name = kGroups, .dtype = DType::f64, .shape = {}}).values<double>();
-    for (size_t i = 0; i < groups.size(); ++i) groups[i] = group_of(tokens.subspan(i * length, length));
+    if (config_.equal_captions != EqualPairs::negatives) add_groups(batches[0]);
+    if (!declip_ && !by_tokens()) cut_captions(batches[0]);
   }
 
   std::vector<MetricInfo> step_metrics() const override {
@@ -154,6 +150,8 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
     return metrics;
   }
   bool whole_batch() const override { return true; }
+  // DeCLIP's bank grows by tensors of a step; the backward pass computes pieces again.
+  bool repeats_its_calls() const override { return !declip_ && config_.piece == 0; }
   Loss loss(const Inputs& inputs, const models::Context& context, Collective& others) override;
   // A plan tries a batch of one sample, but training with one sample per step learns nothing.
   void after_step(const models::TrainingStep&) override {
@@ -192,25 +190,20 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
                       [this](const auto& in) { return std::vector<torch::Tensor>{image_rows(in[0], {})}; }),
         exported_part(
             "text", {token_input(config_.context_length, input_.size(), input_.start(), input_.end())},
-            {"vector"},
-            [this](const auto& in) { return std::vector<torch::Tensor>{text_rows(in[0], in[0], {})}; })};
+            {"vector"}, [this](const auto& in) { return std::vector<torch::Tensor>{text_rows(in[0], {})}; })};
   }
 
  private:
   bool by_tokens() const { return config_.similarity == PairSimilarity::tokens; }
   bool compares_views() const { return config_.views.weight > 0; }
-  // Returns unit vectors [batch, embed_dim], or tokens [batch, tokens, embed_dim] with zeros as padding of
-  // texts.
+  // Returns unit vectors [batch, embed_dim], or tokens [batch, tokens, embed_dim] with zeros as texts' padding.
   torch::Tensor image_rows(const torch::Tensor& images, const models::Context& context) const {
     return models::normalised_rows(
         pair_->image(by_tokens() ? image_tokens(*backbone_, images, ImageTokens::patches, context)
                                  : backbone_->embed(images, context)));
   }
-  // `host`: the same ids in main memory.
-  torch::Tensor text_rows(const torch::Tensor& ids, const torch::Tensor& host,
-                          const models::Context& context) const {
-    if (!by_tokens())
-      return models::normalised_rows(pair_->text(pair_->text_tower().read_part(ids, host), context));
+  torch::Tensor text_rows(const torch::Tensor& ids, const models::Context& context) const {
+    if (!by_tokens()) return models::normalised_rows(pair_->text(ids, context));
     const torch::Tensor rows = models::normalised_rows(pair_->text_tokens(ids, context));
     return rows * pair_->text_tower().text_places(ids).unsqueeze(2).to(rows.scalar_type());
   }
@@ -222,6 +215,8 @@ class Clip final : public Task, public PairedEmbedding, public CaptionEvaluation
   void build_parts(const TaskSetup& setup);
   StreamSpec declip_stream() const;
   void add_masks(data::Batch& batch, const StepKey& key) const;
+  void add_groups(data::Batch& batch) const;
+  void cut_captions(data::Batch& batch) const;
   // All texts of `field` of this process; with `targets`, its sum of the masked tokens' loss too.
   torch::Tensor form_of_texts(const Inputs& inputs, const char* field, const models::Context& context,
                               torch::Tensor* masked) const;
@@ -316,6 +311,25 @@ void Clip::add_masks(data::Batch& batch, const StepKey& key) const {
   }
 }
 
+void Clip::add_groups(data::Batch& batch) const {
+  const std::span<int32_t> tokens = batch.values<int32_t>("tokens");
+  const auto length = static_cast<size_t>(config_.context_length);
+  const std::span<double> groups =
+      batch.add({.name = kGroups, .dtype = DType::f64, .shape = {}}).values<double>();
+  for (size_t i = 0; i < groups.size(); ++i) groups[i] = group_of(tokens.subspan(i * length, length));
+}
+
+// Leaves the tokens that the text tower reads. Few lengths occur, for graphs of steps.
+void Clip::cut_captions(data::Batch& batch) const {
+  const data::Column whole = batch.at("tokens");
+  const torch::Tensor ids =
+      torch::from_blob(whole.memory.data(), {batch.size, whole.field.shape[0]}, torch::kInt32);
+  const int64_t kept = (pair_->text_tower().length_read(ids) + kTextStep - 1) / kTextStep * kTextStep;
+  if (kept >= ids.size(1)) return;
+  const data::Column& cut = batch.add({.name = "tokens", .dtype = DType::i32, .shape = {kept}});
+  torch::from_blob(cut.memory.data(), {batch.size, kept}, torch::kInt32).copy_(ids.slice(1, 0, kept));
+}
+
 PairOptions Clip::pair_options(const Inputs& inputs, Collective& others) const {
   PairOptions options{.equal = config_.equal_captions, .chunk = config_.chunk, .others = &others};
   if (const torch::Tensor* groups = inputs.find(kGroups)) options.query_groups = options.key_groups = *groups;
@@ -382,26 +396,24 @@ Loss Clip::loss(const Inputs& inputs, const models::Context& context, Collective
   if (declip_) return declip_loss(inputs, context, others);
   const int64_t count = inputs.size();
   whole_ = inputs.main().whole;
-  const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens"),
-                      host_tokens = inputs.on_host("tokens");
-  const torch::Device device = pictures.device();
+  const torch::Tensor pictures = inputs.at("image"), tokens = inputs.at("tokens");
   std::vector<torch::Tensor> of_images = backbone_->parameters();
   for (const auto& entry : pair_->named_parameters())
     if (entry.key().starts_with("visual.")) of_images.push_back(entry.value());
   const torch::Tensor images =
-      in_pieces(count, device, of_images, [this, pictures, context](int64_t begin, int64_t end) {
+      in_pieces(count, pictures.device(), of_images, [this, pictures, context](int64_t begin, int64_t end) {
         models::Context own = context;
         own.first_sample += begin;
         return image_rows(pictures.slice(0, begin, end), own);
       });
-  const torch::Tensor texts =
-      in_pieces(count, device, pair_->text_tower().parameters(),
-                [this, tokens, host_tokens, context](int64_t begin, int64_t end) {
-                  models::Context own = context;
-                  own.first_sample += begin;
-                  return text_rows(tokens.slice(0, begin, end), host_tokens.slice(0, begin, end), own);
-                });
-  const torch::Tensor own = torch::arange(count, torch::TensorOptions(torch::kInt64).device(device));
+  const torch::Tensor texts = in_pieces(count, pictures.device(), pair_->text_tower().parameters(),
+                                        [this, tokens, context](int64_t begin, int64_t end) {
+                                          models::Context own = context;
+                                          own.first_sample += begin;
+                                          return text_rows(tokens.slice(0, begin, end), own);
+                                        });
+  const torch::Tensor own =
+      torch::arange(count, torch::TensorOptions(torch::kInt64).device(pictures.device()));
   const PairOptions options = pair_options(inputs, others);
   const torch::Tensor scale = pair_->scale();
   Loss out;
@@ -449,7 +461,8 @@ ViewLoss Clip::compare_views(const Inputs& inputs, const models::Context& contex
 torch::Tensor Clip::embed_texts(const std::vector<std::string>& texts, CutTexts* cut) {
   const int64_t width = row_width() * (by_tokens() ? config_.context_length : 1);
   return embed_in_batches(input_, texts, config_.context_length, width, cut, [&](const torch::Tensor& ids) {
-    const torch::Tensor rows = text_rows(ids.to(pair_->logit_scale.device()), ids, {});
+    const torch::Tensor there = ids.to(pair_->logit_scale.device());
+    const torch::Tensor rows = text_rows(by_tokens() ? there : pair_->text_tower().read_part(there, ids), {});
     return config_.nclip.alone() ? probabilities(nclip_->text(rows)) : rows.flatten(1);
   });
 }
