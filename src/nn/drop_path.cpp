@@ -86,10 +86,33 @@ StepDraws& step_draws() {
   return *it;
 }
 
+thread_local DropPathFactors* factors_of_step = nullptr;
+
+torch::Tensor drawn_factors(const DropPathFactors::Branch& branch, const Context& context) {
+  torch::Tensor factors = torch::zeros({branch.batch}, torch::kFloat32);
+  for (const int64_t sample : kept_samples(branch.batch, branch.rate, branch.layer, context))
+    factors.data_ptr<float>()[sample] = static_cast<float>(1 / (1 - branch.rate));
+  return factors;
+}
+
+// x + factor * branch(x) of each sample. What a dropped sample's branch returns has no effect, even if it is not finite.
+template <class Branch>
+torch::Tensor add_all(const torch::Tensor& x, const torch::Tensor& factors, const Branch& branch) {
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[0] = x.size(0);
+  const torch::Tensor of_samples = factors.view(shape);
+  const torch::Tensor y = branch(x, torch::Tensor()).to(x.scalar_type());
+  return x + (y * of_samples.to(y.scalar_type())).masked_fill(of_samples == 0, 0);
+}
+
 // x + branch(kept samples of x, their indices), for training with a rate above 0.
 template <class Branch>
 torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const Context& context,
                        const Branch& branch) {
+  if (DropPathFactors* const step = DropPathFactors::current())
+    if (const torch::Tensor factors = step->next(x.device(), {layer, x.size(0), rate}, context);
+        factors.defined())
+      return add_all(x, factors, branch);
   const std::vector<int64_t> kept = kept_samples(x.size(0), rate, layer, context);
   const double scale = 1 / (1 - rate);
   if (kept.empty()) return x;
@@ -100,6 +123,44 @@ torch::Tensor add_kept(const torch::Tensor& x, double rate, int64_t layer, const
 }
 
 }  // namespace
+
+torch::Tensor DropPathFactors::drawn(const std::vector<Branch>& branches, const Context& context) {
+  std::vector<torch::Tensor> all;
+  for (const Branch& branch : branches) all.push_back(drawn_factors(branch, context));
+  return torch::cat(all);
+}
+
+DropPathFactors::DropPathFactors(std::vector<Branch>& branches, const torch::Tensor& table,
+                                 const Context& context)
+    : branches_(branches),
+      known_(std::exchange(branches, {})),
+      table_(table),
+      context_(context),
+      before_(std::exchange(factors_of_step, this)) {}
+
+DropPathFactors::~DropPathFactors() { factors_of_step = before_; }
+
+DropPathFactors* DropPathFactors::current() { return factors_of_step; }
+
+torch::Tensor DropPathFactors::next(torch::Device device, const Branch& branch, const Context& context) {
+  if (context.seed != context_.seed || context.step != context_.step ||
+      context.first_sample != context_.first_sample)
+    return {};
+  const size_t place = met_++;
+  const int64_t first = std::exchange(first_, first_ + branch.batch);
+  branches_.push_back(branch);
+  if (place < known_.size() && known_[place] == branch && first_ <= table_.numel())
+    return table_.slice(0, first, first_);
+  return ops::sent_to(device, drawn_factors(branch, context));
+}
+
+torch::Tensor path_factors(torch::Device device, int64_t batch, double rate, int64_t layer,
+                           const Context& context) {
+  const DropPathFactors::Branch branch{layer, batch, rate};
+  if (DropPathFactors* const step = DropPathFactors::current())
+    if (torch::Tensor factors = step->next(device, branch, context); factors.defined()) return factors;
+  return ops::sent_to(device, drawn_factors(branch, context));
+}
 
 torch::Tensor residual(const torch::Tensor& x, double rate, bool training, int64_t layer,
                        const Context& context,

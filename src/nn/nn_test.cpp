@@ -1,6 +1,10 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
+#include "core/recording.h"
 #include "core/threads.h"
 #include "nn/attention.h"
 #include "nn/drop_path.h"
@@ -113,6 +117,36 @@ TEST(DropPath, ComputesKeptSamplesOnlyAndScalesThem) {
   EXPECT_TRUE(torch::allclose(y, want));
   y.sum().backward();
   EXPECT_TRUE(torch::allclose(x.grad(), want / x.detach()));
+}
+
+// All samples are computed, the dropped ones count 0 times even if their branch is not finite.
+TEST(DropPath, FactorsGiveTheSameSums) {
+  const Context context{.seed = 1, .step = 1}, later{.seed = 1, .step = 2}, view{.seed = 1, .step = 4};
+  const Tensor x = torch::randn({64, 3, 4});
+  const auto sum_of = [&](const Context& of, const Tensor& added = torch::Tensor()) {
+    return residual(x, 0.5, true, 3, of, [&](const Tensor& some) {
+      EXPECT_EQ(some.size(0) == 64, added.defined());
+      return added.defined() ? some * 3 + added : some * 3;
+    });
+  };
+  const Tensor want = sum_of(context), want_later = sum_of(later), want_view = sum_of(view);
+  const Tensor nothing = torch::zeros_like(x);
+  Tensor infinite = torch::zeros_like(x);
+  infinite.masked_fill_((path_factors(x.device(), 64, 0.5, 3, later) == 0).view({-1, 1, 1}), INFINITY);
+  std::vector<DropPathFactors::Branch> branches;
+  {
+    const DropPathFactors first(branches, torch::zeros({0}), context);
+    EXPECT_TRUE(torch::allclose(sum_of(context, nothing), want));
+    EXPECT_EQ(DropPathFactors::current(), &first);
+    EXPECT_TRUE(torch::equal(sum_of(view), want_view));  // another context
+  }
+  EXPECT_EQ(DropPathFactors::current(), nullptr);
+  EXPECT_EQ(branches, (std::vector<DropPathFactors::Branch>{{3, 64, 0.5}}));
+  const Tensor table = DropPathFactors::drawn(branches, later);
+  const DropPathFactors known(branches, table, later);
+  const Recording recording;  // a known branch makes no draws, another one does
+  EXPECT_TRUE(torch::allclose(sum_of(later, infinite), want_later));
+  EXPECT_ANY_THROW(sum_of(later, nothing));
 }
 
 TEST(DropPath, DoesNothingInEvaluation) {

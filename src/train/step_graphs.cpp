@@ -1,6 +1,7 @@
 #include "train/step_graphs.h"
 
 #include "kernels/gpu/graphs.h"
+#include "ops/gpu.h"
 
 namespace tessera::train {
 namespace {
@@ -38,10 +39,12 @@ StepGraphs::StepGraphs(const tasks::Task& task, LossOf loss_of) : task_(task), l
   for (const tasks::Part& part : task.parts()) parts_.push_back(part.module);
 }
 
-// Runs a step with the tensors `given`: the weight, then the fields. Returns the loss's sum, then the terms' means.
-StepGraphs::Tensors StepGraphs::compute(const tasks::Inputs& frame, const Tensors& given) const {
+// Runs a step with the tensors `given`: the weight, the factors of drop path, then the fields. Returns the loss's sum, then the terms'
+// means.
+StepGraphs::Tensors StepGraphs::compute(const tasks::Inputs& frame, const Tensors& given) {
   tasks::Inputs inputs = frame;
-  auto next = given.begin() + 1;
+  const nn::DropPathFactors factors(branches_, given[1], context_);
+  auto next = given.begin() + 2;
   for (tasks::StreamInputs& stream : inputs.streams)
     for (tasks::FieldTensor& field : stream.fields) field.values = *next++;
   const tasks::Loss loss = loss_of_(inputs);
@@ -52,11 +55,15 @@ StepGraphs::Tensors StepGraphs::compute(const tasks::Inputs& frame, const Tensor
   return out;
 }
 
-StepMeans StepGraphs::run(const tasks::Inputs& inputs, double weight) {
-  Tensors tensors(1);
+StepMeans StepGraphs::run(const tasks::Inputs& inputs, double weight, const models::Context& context) {
+  context_ = context;
+  Tensors tensors(2);
   for (const tasks::StreamInputs& stream : inputs.streams)
     for (const tasks::FieldTensor& field : stream.fields) tensors.push_back(field.values);
-  tensors[0] = torch::full({}, weight, torch::TensorOptions(torch::kFloat64).device(tensors.at(1).device()));
+  const torch::Device device = tensors.at(2).device();
+  tensors[0] = torch::full({}, weight, torch::TensorOptions(torch::kFloat64).device(device));
+  tensors[1] = torch::zeros({0}, device);
+  if (!branches_.empty()) tensors[1] = ops::sent_to(device, nn::DropPathFactors::drawn(branches_, context));
   std::vector<torch::nn::Module*> modules;
   for (const auto& part : parts_) modules.push_back(part.get());
   const Tensors out = pass_.run_step(

@@ -40,7 +40,7 @@ std::optional<StepMeans> Trainer::graphed_gradients(const tasks::Inputs& inputs)
   std::optional<StepMeans> means;
   std::string why = why_no_graphs();
   if (const double weight = why.empty() ? task_.weight(inputs) : 0; weight > 0) {
-    means = step_graphs_.run(inputs, weight);
+    means = step_graphs_.run(inputs, weight, context_of(inputs));
     why = step_graphs_.refusal();
   }
   const std::string line = "steps have no graphs: " + why;
@@ -101,16 +101,17 @@ StepMeans Trainer::compute_gradients(const tasks::Inputs& inputs) {
   return means;
 }
 
+models::Context Trainer::context_of(const tasks::Inputs& piece) const {
+  return {
+      .seed = setup_.seed(), .step = static_cast<uint64_t>(state_.step), .first_sample = piece.main().first};
+}
+
 // Returns the loss of a piece; undefined where another process of a pipeline has it.
 tasks::Loss Trainer::piece_loss(const tasks::Inputs& piece) {
   tasks::Loss loss;
   const auto compute = [&] {
     const tasks::AutocastScope autocast(setup_.compute.device, setup_.compute.precision);
-    loss = task_.loss(piece,
-                      {.seed = setup_.seed(),
-                       .step = static_cast<uint64_t>(state_.step),
-                       .first_sample = piece.main().first},
-                      *collective_);
+    loss = task_.loss(piece, context_of(piece), *collective_);
   };
   if (pipeline_)
     pipeline_->forward(compute);

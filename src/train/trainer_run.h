@@ -90,6 +90,7 @@ class Trainer {
   StepMeans compute_gradients(const tasks::Inputs& inputs);
   std::string why_no_graphs() const;
   std::optional<StepMeans> graphed_gradients(const tasks::Inputs& inputs);
+  models::Context context_of(const tasks::Inputs& piece) const;
   tasks::Loss piece_loss(const tasks::Inputs& piece);
   void piece_backward(const torch::Tensor& loss, bool last);
   void share_means(StepMeans& means) const;

@@ -218,11 +218,9 @@ class ResidualUnit : public torch::nn::Module {
   // Keeps the branch of the samples that drop path selects. The norms' statistics are taken over all samples,
   // so all branches are computed.
   torch::Tensor kept(const torch::Tensor& branch, const Context& context) const {
-    const double rate = place_.drop_path;
-    torch::Tensor factor = torch::zeros({branch.size(0), 1, 1, 1});
-    for (const int64_t sample : nn::kept_samples(branch.size(0), rate, place_.index, context))
-      factor[sample] = 1 / (1 - rate);
-    return branch * factor.to(branch.options());
+    const torch::Tensor factors =
+        nn::path_factors(branch.device(), branch.size(0), place_.drop_path, place_.index, context);
+    return branch * factors.view({-1, 1, 1, 1}).to(branch.scalar_type());
   }
 
   // Returns the maxima of 2x2 cells of x [batch, rows, columns, channels].
