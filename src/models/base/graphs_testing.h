@@ -1,5 +1,5 @@
 // Shared by tests of graphs: a table in place of a GPU's, for tensors of the CPU. It records a pass, and a replay runs it again with
-// the same memory. Like a GPU, it records no pass that reads values.
+// the same memory. Like a GPU, it records no step that reads values.
 #pragma once
 
 #include <ATen/record_function.h>
@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 
+#include "core/recording.h"
 #include "kernels/gpu/graphs.h"
 #include "ops/torch.h"
 
@@ -46,7 +47,7 @@ class RecordedGraphs {
     int (*body)(void*);
     void* context;
   };
-  // Notes an operator by which this thread reads values, while it lives. A variance of all values does so on CPUs only.
+  // Notes an operator by which a step of this thread reads values, while it lives. A variance of all values does so on CPUs only.
   class Reads {
    public:
     Reads() {
@@ -70,7 +71,7 @@ class RecordedGraphs {
       static const std::set<std::string> reading = {"aten::_local_scalar_dense", "aten::nonzero",
                                                     "aten::equal", "aten::masked_select", "aten::_unique2"};
       variances() += std::string("aten::var") == f.name();
-      if (variances() == 0 && reading.contains(f.name()))
+      if (Recording::is_on() && variances() == 0 && reading.contains(f.name()))
         found() = std::string("it reads values back (") + f.name() + ")";
       return nullptr;
     }
