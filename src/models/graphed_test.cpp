@@ -207,6 +207,7 @@ class Steps : public testing::Test {
     if (sends) ops::sent_to(torch::kCPU, torch::ones({1}));
     const Tensor sum = x.mm(weight).square().sum();
     sum.backward();
+    if (reads) sum.item<float>();
     if (throws && calls.item<double>() == 3) throw std::runtime_error("not in a recording");
     return {sum.detach()};
   }
@@ -234,7 +235,7 @@ class Steps : public testing::Test {
          unused = module.register_parameter("unused", torch::zeros({2})),
          calls = module.register_buffer("calls", torch::zeros({}));
   GraphedPass pass;
-  bool draws = false, sends = false, throws = false;
+  bool draws = false, sends = false, reads = false, throws = false;
 };
 
 TEST_F(Steps, AreRecordedInTheThirdCall) {
@@ -272,7 +273,9 @@ TEST_F(Steps, ValuesOfOneStepAreRefused) {
   EXPECT_EQ(reason(), "the recording failed: random numbers are drawn (test)");
   draws = false, sends = true;
   EXPECT_EQ(reason(), "the recording failed: a table of one pass is sent to the device");
-  sends = false;
+  sends = false, reads = true;
+  EXPECT_EQ(reason(), "the recording failed: it reads values back (aten::_local_scalar_dense)");
+  reads = false;
   EXPECT_EQ(reason(), "");
   RandomStream(1, "outside of a recording");
   module.eval();
