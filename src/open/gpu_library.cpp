@@ -106,7 +106,7 @@ std::string gpu_products() {
 std::string gpu_graphs() {
   if (!gpu_is_available()) return "none (no GPU)";
   if (!why_no_graphs().empty()) return "none (" + why_no_graphs() + ")";
-  return kernels::gpu::graph_calls() ? "on, class scores and vectors of images"
+  return kernels::gpu::graph_calls() ? "on"
                                      : "off (TESSERA_GPU=graphs turns them on)";
 }
 
