@@ -31,8 +31,8 @@ def rotate(x):
     """2-D RoPE as in VisionLLaMA's code: pairs of neighbours, rows' and columns' angles in turn."""
     tokens, width = x.shape[-2:]
     side = math.isqrt(tokens)
-    frequencies = 10000 ** (-torch.arange(0, width, 4)[: width // 4].float() / width)
-    places = torch.arange(tokens)
+    frequencies = 10000 ** (-torch.arange(0, width, 4, device=x.device)[: width // 4].float() / width)
+    places = torch.arange(tokens, device=x.device)
     columns, rows = torch.outer(places % side, frequencies), torch.outer(places // side, frequencies)
     angles = torch.stack([columns, rows], -1).flatten(1)
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
@@ -41,32 +41,33 @@ def rotate(x):
 
 
 class Attention(nn.Module):
-    def __init__(self, llama):
+    def __init__(self, llama, width, heads):
         super().__init__()
-        self.qkv, self.proj, self.llama = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH), llama
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.llama, self.heads = llama, heads
 
     def forward(self, x):
-        q, k, v = self.qkv(x).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         if self.llama:
             q, k = rotate(q), rotate(k)
         return self.proj(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
 class SwiGlu(nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        hidden = (8 * WIDTH // 3 + 255) // 256 * 256
-        self.c_fc1, self.c_fc2 = nn.Linear(WIDTH, hidden, bias=False), nn.Linear(WIDTH, hidden, bias=False)
-        self.c_proj = nn.Linear(hidden, WIDTH, bias=False)
+        hidden = (8 * width // 3 + 255) // 256 * 256
+        self.c_fc1, self.c_fc2 = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False)
+        self.c_proj = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x):
         return self.c_proj(functional.silu(self.c_fc1(x)) * self.c_fc2(x))
 
 
 class Mlp(nn.Module):
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.fc1, self.fc2 = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
         return self.fc2(functional.gelu(self.fc1(x), approximate="tanh"))
@@ -77,10 +78,10 @@ def modulated(x, shift, scale):
 
 
 class Block(nn.Module):
-    def __init__(self, llama):
+    def __init__(self, llama, width, heads):
         super().__init__()
-        self.attn, self.mlp = Attention(llama), SwiGlu() if llama else Mlp()
-        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(WIDTH, 6 * WIDTH))
+        self.attn, self.mlp = Attention(llama, width, heads), SwiGlu(width) if llama else Mlp(width)
+        self.adaLN_modulation = nn.Sequential(nn.SiLU(), nn.Linear(width, 6 * width))
 
     def forward(self, x, c):
         shift1, scale1, gate1, shift2, scale2, gate2 = self.adaLN_modulation(c).chunk(6, 1)
@@ -89,19 +90,19 @@ class Block(nn.Module):
 
 
 class Dit(nn.Module):
-    def __init__(self, llama):
+    def __init__(self, llama, width=WIDTH, depth=DEPTH, heads=HEADS):
         super().__init__()
         self.llama = llama
-        self.x_embedder = nn.ModuleDict({"proj": nn.Conv2d(CHANNELS, WIDTH, PATCH, PATCH)})
-        self.t_embedder = nn.ModuleDict({"mlp": nn.Sequential(nn.Linear(256, WIDTH), nn.SiLU(), nn.Linear(WIDTH, WIDTH))})
-        self.y_embedder = nn.ModuleDict({"embedding_table": nn.Embedding(CLASSES + 1, WIDTH)})
-        self.pos_embed = nn.Parameter(torch.zeros(1, (SIDE // PATCH) ** 2, WIDTH), requires_grad=False)
-        self.blocks = nn.ModuleList(Block(llama) for _ in range(DEPTH))
-        self.final_layer = nn.ModuleDict({"linear": nn.Linear(WIDTH, PATCH * PATCH * 2 * CHANNELS),
-                                          "adaLN_modulation": nn.Sequential(nn.SiLU(), nn.Linear(WIDTH, 2 * WIDTH))})
+        self.x_embedder = nn.ModuleDict({"proj": nn.Conv2d(CHANNELS, width, PATCH, PATCH)})
+        self.t_embedder = nn.ModuleDict({"mlp": nn.Sequential(nn.Linear(256, width), nn.SiLU(), nn.Linear(width, width))})
+        self.y_embedder = nn.ModuleDict({"embedding_table": nn.Embedding(CLASSES + 1, width)})
+        self.pos_embed = nn.Parameter(torch.zeros(1, (SIDE // PATCH) ** 2, width), requires_grad=False)
+        self.blocks = nn.ModuleList(Block(llama, width, heads) for _ in range(depth))
+        self.final_layer = nn.ModuleDict({"linear": nn.Linear(width, PATCH * PATCH * 2 * CHANNELS),
+                                          "adaLN_modulation": nn.Sequential(nn.SiLU(), nn.Linear(width, 2 * width))})
 
     def forward(self, x, t, y):
-        frequencies = torch.exp(torch.arange(128) * (-math.log(10000) / 128))
+        frequencies = torch.exp(torch.arange(128, device=t.device) * (-math.log(10000) / 128))
         angles = t.float()[:, None] * frequencies
         waves = torch.cat([angles.cos(), angles.sin()], 1).to(self.pos_embed.dtype)
         c = self.t_embedder["mlp"](waves) + self.y_embedder["embedding_table"](y)

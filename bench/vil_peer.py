@@ -46,6 +46,10 @@ class Blocks(nn.Module):
 
 
 class Cell(nn.Module):
+    # A function of q, k, v [batch, heads, tokens, channels] and the gates' preactivations [batch, heads, tokens] in place of the
+    # parallel form, such as a kernel of mlstm-kernels.
+    kernel = None
+
     def __init__(self, width):
         super().__init__()
         self.igate, self.fgate = nn.Linear(3 * width, HEADS), nn.Linear(3 * width, HEADS)
@@ -54,9 +58,12 @@ class Cell(nn.Module):
 
     def forward(self, q, k, v):
         gates = torch.cat([q, k, v], -1)
+        q, k, v = (x.unflatten(-1, (HEADS, -1)).transpose(1, 2) for x in (q, k, v))
+        if Cell.kernel:
+            h = Cell.kernel(q, k, v, self.igate(gates).transpose(1, 2), self.fgate(gates).transpose(1, 2))
+            return self.outnorm(h.transpose(1, 2).flatten(-2))
         log_i = self.igate(gates).transpose(1, 2)[:, :, None, :]
         passed = functional.logsigmoid(self.fgate(gates)).transpose(1, 2).cumsum(-1)
-        q, k, v = (x.unflatten(-1, (HEADS, -1)).transpose(1, 2) for x in (q, k, v))
         tokens = q.shape[-2]
         earlier = torch.ones(tokens, tokens, dtype=torch.bool, device=q.device).tril()
         log_weight = passed[:, :, :, None] - passed[:, :, None, :] + log_i
@@ -68,10 +75,10 @@ class Cell(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, width, reverse):
+    def __init__(self, width, reverse, side):
         super().__init__()
         inner = 2 * width
-        self.reverse = reverse
+        self.reverse, self.side = reverse, side
         self.proj_up, self.proj_down = nn.Linear(width, 2 * inner), nn.Linear(inner, width)
         self.q_proj, self.k_proj, self.v_proj = Blocks(inner), Blocks(inner), Blocks(inner)
         self.conv = nn.Conv2d(inner, inner, 3, padding=1, groups=inner)
@@ -81,7 +88,7 @@ class Layer(nn.Module):
     def forward(self, tokens):
         u = self.proj_up(tokens)
         x, z = (u.flip(1) if self.reverse else u).chunk(2, -1)
-        a = self.conv(x.transpose(1, 2).unflatten(-1, (SIDE // PATCH, -1))).flatten(2).transpose(1, 2)
+        a = self.conv(x.transpose(1, 2).unflatten(-1, (self.side, -1))).flatten(2).transpose(1, 2)
         a = functional.silu(a)
         h = self.mlstm_cell(self.q_proj(a), self.k_proj(a), self.v_proj(x))
         y = (h + self.learnable_skip * a) * functional.silu(z)
@@ -89,30 +96,30 @@ class Layer(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, width, reverse):
+    def __init__(self, width, reverse, side):
         super().__init__()
-        self.norm, self.layer = ResidualNorm(width), Layer(width, reverse)
+        self.norm, self.layer = ResidualNorm(width), Layer(width, reverse, side)
 
     def forward(self, x):
         return x + self.layer(self.norm(x))
 
 
 class Pair(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, side):
         super().__init__()
-        self.rowwise_from_top_left, self.rowwise_from_bot_right = Block(width, False), Block(width, True)
+        self.rowwise_from_top_left, self.rowwise_from_bot_right = Block(width, False, side), Block(width, True, side)
 
     def forward(self, x):
         return self.rowwise_from_bot_right(self.rowwise_from_top_left(x))
 
 
 class VisionLstm(nn.Module):
-    def __init__(self, width):
+    def __init__(self, width, pixels=SIDE):
         super().__init__()
         self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, width, PATCH, PATCH)})
-        side = SIDE // PATCH
+        side = pixels // PATCH
         self.pos_embed = nn.ParameterDict({"embed": nn.Parameter(torch.zeros(1, side, side, width))})
-        self.blocks = nn.ModuleList(Pair(width) for _ in range(PAIRS))
+        self.blocks = nn.ModuleList(Pair(width, side) for _ in range(PAIRS))
         self.norm, self.legacy_norm = ResidualNorm(width, eps=1e-6), nn.LayerNorm(2 * width)
         self.head = nn.Linear(2 * width, CLASSES)
 

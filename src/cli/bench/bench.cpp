@@ -1,6 +1,7 @@
 // `tessera bench infer|train`: images per second of a model, and the limit of the machine in the same run.
 #include <sys/resource.h>
 
+#include <ATen/DeviceAccelerator.h>
 #include <torch/cuda.h>
 #include <algorithm>
 #include <iomanip>
@@ -78,6 +79,12 @@ double peak_rss_mb() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+double gpu_peak_mb(const torch::Device& device) {
+  if (device.is_cpu()) return 0;
+  const auto stats = at::accelerator::getDeviceStats(device.has_index() ? device.index() : 0);
+  return static_cast<double>(stats.allocated_bytes[0].peak) / (1 << 20);  // 0: of all pools
 }
 
 kernels::Arithmetic arithmetic_of(BenchDtype dtype) {
@@ -198,14 +205,14 @@ void print_profile(const Step& step, int64_t steps, std::optional<double> limit,
 
 // The result of a measurement, and the limit in GFLOP/s if known.
 struct Measured {
-  std::vector<double> seconds;  // for each step
-  double peak_rss_mb;
+  std::vector<double> seconds;      // for each step
+  double peak_rss_mb, peak_gpu_mb;  // peak_gpu_mb: of tensors, 0 on a CPU
   std::optional<double> limit;
 };
 
 void report(const char* what, const BenchOptions& options, BenchDtype dtype, const Measured& measured,
             double gflop) {
-  const auto& [seconds, peak_rss_mb, limit] = measured;
+  const auto& [seconds, peak_rss_mb, peak_gpu_mb, limit] = measured;
   const double images = static_cast<double>(options.batch) / median(seconds), achieved = gflop * images;
   Json line = {{"bench", what},
                {"model", options.model},
@@ -225,6 +232,7 @@ void report(const char* what, const BenchOptions& options, BenchDtype dtype, con
     line["percent_of_limit"] = 100 * achieved / *limit;
   }
   line["peak_rss_mb"] = peak_rss_mb;
+  if (peak_gpu_mb > 0) line["peak_gpu_mb"] = peak_gpu_mb;
   if (options.json)
     std::cout << line.dump() << std::endl;
   else
@@ -251,7 +259,7 @@ void measure(const char* what, const BenchOptions& options, const torch::Device&
     if (products) products->run();
   }
   const auto limit = products ? std::optional(products->gflops()) : std::nullopt;
-  report(what, options, dtype, {seconds, peak, limit}, gflop);
+  report(what, options, dtype, {seconds, peak, gpu_peak_mb(device), limit}, gflop);
   if (options.profile)
     print_profile(step, std::max<int64_t>(3, static_cast<int64_t>(seconds.size()) / 2), limit, device);
 }
