@@ -59,8 +59,8 @@ class Cell(nn.Module):
     def forward(self, q, k, v):
         gates = torch.cat([q, k, v], -1)
         q, k, v = (x.unflatten(-1, (HEADS, -1)).transpose(1, 2) for x in (q, k, v))
-        if Cell.kernel:
-            h = Cell.kernel(q, k, v, self.igate(gates).transpose(1, 2), self.fgate(gates).transpose(1, 2))
+        if self.kernel:
+            h = self.kernel(q, k, v, self.igate(gates).transpose(1, 2), self.fgate(gates).transpose(1, 2))
             return self.outnorm(h.transpose(1, 2).flatten(-2))
         log_i = self.igate(gates).transpose(1, 2)[:, :, None, :]
         passed = functional.logsigmoid(self.fgate(gates)).transpose(1, 2).cumsum(-1)

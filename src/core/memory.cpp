@@ -151,9 +151,9 @@ std::optional<FailedAllocation> failed_allocation(const std::exception& error) {
 }
 
 std::string out_of_memory_line(const FailedAllocation& failed, const std::string& advice) {
-  const std::string more = failed.wanted > 0 ? text(human_bytes(failed.wanted), " more needed") : "",
-                    free = failed.free > 0 ? text(", ", human_bytes(failed.free), " free on the GPU") : "";
-  return text("out of memory: ", more, free, more.empty() ? "" : "; ", advice);
+  if (failed.wanted == 0) return "out of memory: " + advice;
+  const std::string free = failed.free > 0 ? text(", ", human_bytes(failed.free), " free on the GPU") : "";
+  return text("out of memory: ", human_bytes(failed.wanted), " more needed", free, "; ", advice);
 }
 
 }  // namespace tessera

@@ -216,7 +216,7 @@ namespace {
 // Returns the MLP with GELU by tanh in products of a GPU, or none.
 std::optional<torch::Tensor> in_products(const LinearImpl& first, const LinearImpl& last,
                                          const DeferredNorm& in, const Epilogue& epilogue) {
-  if (first.quantised() || last.quantised()) return {};
+  if (!first.plain() || !last.plain()) return {};
   const auto [x, norm] = first.seen(in);
   return ops::gelu_mlp_in_products(x, norm, {first.weight, first.bias},
                                    {.weight = last.weight, .bias = last.bias, .scale = epilogue.scale},

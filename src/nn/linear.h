@@ -46,6 +46,8 @@ class LinearImpl : public torch::nn::Module {
   // positive, and an optimiser changes it by relative amounts.
   void quantise(const QuantisedBits& bits);
   bool quantised() const { return weight_log_step_.defined(); }
+  // True if nothing else happens to x: neither quantised nor watched.
+  bool plain() const { return !quantised() && !watcher_; }
   // Returns true if products alone read the weight, which a run in bfloat16 rounds for them.
   virtual bool only_multiplies() const { return !quantised() && !exact_; }
   // Marks the weight as one that something else reads in float32.

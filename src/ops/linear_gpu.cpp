@@ -154,12 +154,14 @@ struct GpuLinearNode : torch::autograd::Function<GpuLinearNode> {
     const torch::Tensor input = torch::empty({rows.size(0), half.size(0)}, rows.options());
     const torch::Tensor y = shaped_as(x, forward_product(place, rows, half, p, input));
     ctx->mark_non_differentiable({y});
+    ctx->set_materialize_grads(false);  // of y, as large as y
     return {shaped_as(x, input), y};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
     check_first_derivative("linear");
+    if (!gradients[0].defined()) return torch::autograd::variable_list(8);
     const auto saved = ctx->get_saved_variables();
     const torch::Tensor &rows = saved[0], &half = saved[1], &weight = saved[2], &bias = saved[3],
                         &scale = saved[4], &before = saved[5];
@@ -233,6 +235,13 @@ std::optional<torch::Tensor> gelu_mlp_in_products(const torch::Tensor& x, const 
   if (!gradients_wanted()) return {};
   const auto place = product_place(x, first, {});
   if (!place || !products_take(last, first.weight.size(0)) || !in_product_type(residual)) return {};
+  const int64_t numbers = x.numel() / x.size(-1) * last.weight.size(0);
+  const auto fits = [](const LinearParameters& p) {
+    return !p.bias.defined() || p.bias.numel() == p.weight.size(0);
+  };
+  const bool scaled = !last.scale.defined() || last.scale.size(-1) == last.weight.size(0);
+  if (!fits(first) || !fits(last) || !scaled || (residual.defined() && residual.numel() != numbers))
+    return {};
   const auto hidden = recorded(*place, norm.defined() ? ops::norm(x, norm) : x, first.weight,
                                {.bias = first.bias, .gelu_tanh = true});
   GpuLinear rest{.bias = last.bias, .before = hidden[0]};

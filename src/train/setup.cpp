@@ -22,6 +22,7 @@
 #include "tasks/base/text_limit.h"
 #include "tasks/language/language_part.h"
 #include "train/memory.h"
+#include "train/step_graphs.h"
 
 namespace tessera::train {
 namespace {
@@ -376,7 +377,8 @@ Optimisation make_optimisation(const Recipe& recipe, const RunTask& model, const
   for (ParameterGroup& group : groups)
     for (auto& [name, parameter] : group.parameters) parameter = updated.at(name);
   made.optimiser = make_optimiser(recipe.optimiser, std::move(groups));
-  if (train.precision == RunPrecision::bf16 && !made.shards && !copies)
+  // A graph rounds the weights itself.
+  if (train.precision == RunPrecision::bf16 && !made.shards && !copies && !StepGraphs::on())
     made.optimiser->keep_halves(weights_of_products(model.parts));
   if (copies) made.optimiser->follow(std::move(copies));
   made.averaged = made.shards ? made.shards->rows_of(model.state) : model.state;

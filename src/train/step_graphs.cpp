@@ -1,5 +1,7 @@
 #include "train/step_graphs.h"
 
+#include <bit>
+
 #include "kernels/gpu/graphs.h"
 #include "ops/gpu.h"
 
@@ -14,9 +16,12 @@ tasks::Inputs frame_of(const tasks::Inputs& inputs) {
   return frame;
 }
 
-// Returns the sizes and places that a graph has as constants.
-std::vector<int64_t> numbers_of(const tasks::Inputs& inputs) {
+// Returns the sizes and places that a graph has as constants, and the branches of its factors.
+std::vector<int64_t> numbers_of(const tasks::Inputs& inputs,
+                                const std::vector<nn::DropPathFactors::Branch>& branches) {
   std::vector<int64_t> numbers;
+  for (const auto& [layer, batch, rate] : branches)
+    numbers.insert(numbers.end(), {layer, batch, std::bit_cast<int64_t>(rate)});
   for (const tasks::StreamInputs& stream : inputs.streams) {
     numbers.insert(numbers.end(), {stream.size, stream.first, stream.whole, std::ssize(stream.fields)});
     for (const tasks::FieldTensor& field : stream.fields) {
@@ -67,7 +72,7 @@ StepMeans StepGraphs::run(const tasks::Inputs& inputs, double weight, const mode
   std::vector<torch::nn::Module*> modules;
   for (const auto& part : parts_) modules.push_back(part.get());
   const Tensors out = pass_.run_step(
-      tensors, numbers_of(inputs), modules,
+      tensors, numbers_of(inputs, branches_), modules,
       [this, frame = frame_of(inputs)](const Tensors& given) { return compute(frame, given); });
   StepMeans means;
   means.loss = out[0] / weight;

@@ -339,7 +339,8 @@ void train_steps(const BenchOptions& options) {
   const auto optimiser = train::make_optimiser(
       train::resolve_optimiser({}),
       train::make_parameter_groups(tasks::named_parameters(task->parts()), train::GroupOptions{}));
-  if (dtype == BenchDtype::bf16) optimiser->keep_halves(train::weights_of_products(task->parts()));
+  if (dtype == BenchDtype::bf16 && !train::StepGraphs::on())
+    optimiser->keep_halves(train::weights_of_products(task->parts()));
   const tasks::Inputs inputs =
       train::example_inputs(*task, options.batch, options.size, device, tasks::Precision::fp32);
   torch::manual_seed(0);

@@ -70,8 +70,8 @@ Profile::Profile(const torch::Device& device) : state_(std::make_unique<State>(d
         return nullptr;
       },
       [](const at::RecordFunction&, at::ObserverContext*) {
+        if (open.empty() || running.empty()) return;  // began before the profile did
         State& state = *static_cast<State*>(running.back());
-        if (open.empty()) return;  // began before the profile did
         const std::lock_guard lock(state.mutex);
         state.spans[open.back()].end = state.mark();
         open.pop_back();

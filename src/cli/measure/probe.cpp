@@ -186,12 +186,12 @@ struct Probe {
     if (lambda) *lambda = fitted.lambda;
     return share_right(fitted.scores(validation.layers[layer].rows).argmax(1), validation.labels);
   }
-  // Returns features as float32 on the device of --device if they take less than a third of its free memory.
+  // Returns features as float32 on the device of --device if they take less than a fifth of its free memory.
   torch::Tensor there(const torch::Tensor& rows) const {
     if (device.is_cpu()) return rows;
     const size_t bytes = static_cast<size_t>(rows.numel()) * sizeof(float),
                  free = at::accelerator::getMemoryInfo(device.has_index() ? device.index() : 0).first;
-    return bytes < free / 3 ? rows.to(device, torch::kFloat32) : rows;
+    return bytes < free / 5 ? rows.to(device, torch::kFloat32) : rows;
   }
   double neighbours(size_t layer, const torch::Tensor& rows, const torch::Tensor& labels,
                     double temperature) const {

@@ -108,11 +108,9 @@ torch::Tensor AnchorOptions::anchors(int64_t level, Extent grid, Extent stride,
 
 namespace {
 
-// Returns overlap() of all pairs, [boxes, truths] in float64.
+// Returns overlap() of all pairs, [boxes, truths], in the type of its arithmetic.
 torch::Tensor overlaps_there(const torch::Tensor& boxes, const torch::Tensor& truths) {
-  const auto type = boxes.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-  const torch::Tensor a = boxes.detach().to(type).unsqueeze(1),
-                      b = truths.detach().to(boxes.device(), type).unsqueeze(0);
+  const torch::Tensor a = boxes.unsqueeze(1), b = truths.unsqueeze(0);
   const auto side = [](const torch::Tensor& box, int64_t axis) {
     return box.select(2, axis + 2) - box.select(2, axis);
   };
@@ -123,27 +121,34 @@ torch::Tensor overlaps_there(const torch::Tensor& boxes, const torch::Tensor& tr
   };
   const torch::Tensor inside = shared(0) * shared(1),
                       both = side(a, 0) * side(a, 1) + side(b, 0) * side(b, 1) - inside;
-  return torch::where(inside > 0, inside / both, 0).to(torch::kFloat64);
+  return torch::where(inside > 0, inside / both, 0);
 }
 
 }  // namespace
 
 Matches match_boxes_there(const torch::Tensor& boxes, const torch::Tensor& truths,
                           const MatchOptions& options) {
+  constexpr int64_t kPairs = int64_t{1} << 23;  // at a time: temporary tensors have some numbers a pair
   const int64_t count = boxes.size(0), truth_count = truths.size(0);
   const auto numbers = [&](int64_t value) { return std::vector<int64_t>(static_cast<size_t>(count), value); };
   if (truth_count == 0 || count == 0) return {numbers(Matches::kBackground), numbers(0)};
-  const torch::Tensor overlaps = overlaps_there(boxes, truths), most = overlaps.amax(1);
-  const torch::Tensor index = torch::arange(truth_count, overlaps.options().dtype(torch::kInt64));
-  const torch::Tensor best = torch::where(overlaps == most.unsqueeze(1), index, truth_count).amin(1);
+  const auto type = boxes.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
+  const torch::Tensor own = boxes.detach().to(type), theirs = truths.detach().to(boxes.device(), type);
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& part : own.split(std::max<int64_t>(1, kPairs / truth_count)))
+    parts.push_back(overlaps_there(part, theirs));
+  const torch::Tensor overlaps = torch::cat(parts), largest = overlaps.amax(1),
+                      most = largest.to(torch::kFloat64);
+  const torch::Tensor index = torch::arange(truth_count, own.options().dtype(torch::kInt32));
+  const torch::Tensor best = torch::where(overlaps == largest.unsqueeze(1), index, truth_count - 1).amin(1);
   torch::Tensor truth = torch::where(
       most >= options.high, best,
-      torch::where(most < options.low, Matches::kBackground, Matches::kBetween).to(torch::kInt64));
+      torch::where(most < options.low, Matches::kBackground, Matches::kBetween).to(torch::kInt32));
   if (options.weak != WeakMatches::none) {
     const torch::Tensor of_truth = overlaps.amax(0);
     torch::Tensor weak = overlaps == of_truth;
     const bool given = options.weak == WeakMatches::given;
-    if (given) weak = weak.logical_and(of_truth >= options.weakest);
+    if (given) weak = weak.logical_and(of_truth.to(torch::kFloat64) >= options.weakest);
     truth = torch::where(weak.any(1), given ? torch::where(weak, index, -1).amax(1) : best, truth);
   }
   const torch::Tensor host = torch::stack({truth, best}).to(torch::kInt32).cpu();

@@ -21,10 +21,11 @@ torch::Tensor unit_rows(const torch::Tensor& features) {
 torch::Tensor vote(const torch::Tensor& similarity, const torch::Tensor& labels, int64_t classes,
                    const NeighbourVote& how) {
   const auto [nearest, index] = similarity.topk(how.neighbours, 1);
-  constexpr double kOne = int64_t{1} << 40;  // a vote of similarity 1
+  constexpr double kOne = int64_t{1} << 40;  // the vote of the nearest
   const torch::Tensor wide = nearest.to(torch::kFloat64);
-  const torch::Tensor weights =
-      how.temperature > 0 ? ((wide - 1) / how.temperature).exp() * kOne : torch::ones_like(wide);
+  const torch::Tensor weights = how.temperature > 0
+                                    ? ((wide - wide.amax(1, true)) / how.temperature).exp() * kOne
+                                    : torch::ones_like(wide);
   torch::Tensor votes = torch::zeros({similarity.size(0), classes}, index.options());
   votes.scatter_add_(1, labels.index_select(0, index.flatten()).view_as(index), weights.to(torch::kInt64));
   return votes.argmax(1);
