@@ -106,8 +106,7 @@ std::string gpu_products() {
 std::string gpu_graphs() {
   if (!gpu_is_available()) return "none (no GPU)";
   if (!why_no_graphs().empty()) return "none (" + why_no_graphs() + ")";
-  return kernels::gpu::graph_calls() ? "on"
-                                     : "off (TESSERA_GPU=graphs turns them on)";
+  return kernels::gpu::graph_calls() ? "on" : "off (TESSERA_GPU=graphs turns them on)";
 }
 
 std::string why_no_gpu() {
