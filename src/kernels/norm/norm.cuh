@@ -16,7 +16,7 @@ template <int kWarps, int kTurns>
 struct NormRows {
   static constexpr int kAtOnce = kWarps == 1 ? 8 : 1;
   static constexpr int kThreads = kLanes * kWarps * kAtOnce;
-  static constexpr int kBlocks = kTurns < 4 ? 2 : 1;
+  static constexpr int kBlocks = kWarps * kTurns == 1 ? 4 : kTurns < 4 ? 2 : 1;
   static constexpr int kMostWidth = kTurns * kWarps * kLanes * 8;
 
   static TESSERA_DEVICE int row() { return kWarps == 1 ? warp() : 0; }

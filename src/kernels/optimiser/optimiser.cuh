@@ -12,6 +12,16 @@ namespace tessera::kernels::gpu {
 
 constexpr int kOptimiserThreads = 256;
 
+// Common to the kernels of a step.
+struct OptimiserKernel {
+  using Call = OptimiserStep;
+  static constexpr int kThreads = kOptimiserThreads, kShared = 0, kBlocks = 4;
+};
+// Those with sums over a block.
+struct OptimiserSums : OptimiserKernel {
+  static constexpr int kWarps = kThreads / kLanes, kShared = kWarps * (int)sizeof(float);
+};
+
 // A block's numbers of its tensor, and the step's numbers there.
 struct OptimiserBlock {
   OptimiserTensor t;
@@ -120,10 +130,7 @@ TESSERA_DEVICE void update_moments(const OptimiserStep& call, const OptimiserBlo
 // 1 - beta^t
 TESSERA_DEVICE float bias_of(float log_beta, float updates) { return -expm1f(updates * log_beta); }
 
-struct AdamKernel {
-  using Call = OptimiserStep;
-  static constexpr int kThreads = kOptimiserThreads, kShared = 0, kBlocks = 4;
-
+struct AdamKernel : OptimiserKernel {
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
     const OptimiserBlock of = block_of(call, tensor_of(call, at.x), at.x);
     if (skips(call)) return copy_only(of);
@@ -149,10 +156,7 @@ struct AdamKernel {
 
 // LARS is SGD with the ratios of the workspace.
 template <bool ratios>
-struct SgdKernel {
-  using Call = OptimiserStep;
-  static constexpr int kThreads = kOptimiserThreads, kShared = 0, kBlocks = 4;
-
+struct SgdKernel : OptimiserKernel {
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
     const int64_t tensor = tensor_of(call, at.x);
     const OptimiserBlock of = block_of(call, tensor, at.x);
@@ -192,11 +196,7 @@ struct LambUpdate {
 
 // Sums p^2 and u^2 of each block: u is LARS's gradient, or LAMB's update after its moments are stored.
 template <bool lamb>
-struct TrustSumsKernel {
-  using Call = OptimiserStep;
-  static constexpr int kThreads = kOptimiserThreads, kWarps = kThreads / kLanes,
-                       kShared = kWarps * (int)sizeof(float), kBlocks = 4;
-
+struct TrustSumsKernel : OptimiserSums {
   static TESSERA_DEVICE void run(const Call& call, char* shared, Block at) {
     if (skips(call)) return;
     const OptimiserBlock of = block_of(call, tensor_of(call, at.x), at.x);
@@ -225,11 +225,7 @@ struct TrustSumsKernel {
 
 // Computes the trust ratio of each tensor.
 template <bool lamb>
-struct TrustRatioKernel {
-  using Call = OptimiserStep;
-  static constexpr int kThreads = kOptimiserThreads, kWarps = kThreads / kLanes,
-                       kShared = kWarps * (int)sizeof(float), kBlocks = 4;
-
+struct TrustRatioKernel : OptimiserSums {
   static TESSERA_DEVICE float ratio(const Call& call, const OptimiserBlock& of, float length, float update) {
     if (!of.t.adapts) return 1;
     float ratio = 1;
@@ -253,10 +249,7 @@ struct TrustRatioKernel {
   }
 };
 
-struct LambKernel {
-  using Call = OptimiserStep;
-  static constexpr int kThreads = kOptimiserThreads, kShared = 0, kBlocks = 4;
-
+struct LambKernel : OptimiserKernel {
   static TESSERA_DEVICE void run(const Call& call, char*, Block at) {
     const int64_t tensor = tensor_of(call, at.x);
     const OptimiserBlock of = block_of(call, tensor, at.x);
